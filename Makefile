@@ -1,0 +1,46 @@
+# Every target sets itself up: a newcomer types `make demo` or `make test` and nothing else.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+TRACES ?= $(firstword $(wildcard ../shared/traces))
+export HEADRACE_TRACES ?= $(if $(TRACES),$(abspath $(TRACES)))
+
+.PHONY: setup demo test lint types arch unit lock clean
+
+setup: $(STAMP)
+
+$(STAMP): requirements/bootstrap.txt requirements/dev.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Headrace needs Python 3.11 or newer, this is %s: set PYTHON=" % sys.version.split()[0])'
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
+	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip sync --quiet --require-hashes --allow-empty-requirements requirements/bootstrap.txt requirements/dev.txt
+	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $(STAMP)
+
+demo: setup
+	$(BIN)/headrace demo --summary out/demo.json --plot out/demo.png
+
+test: setup lint types arch unit
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+arch: setup
+	$(BIN)/lint-imports
+
+unit: setup
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Pins carry hashes and no addresses, so that any mirror serves.
+lock: setup
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url --upgrade --extra dev pyproject.toml -o requirements/dev.txt
+
+clean:
+	rm -rf $(VENV) out .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""Sizing and placement policies: pure functions, one a file, listed in `policies.registry`."""

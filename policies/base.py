@@ -1,0 +1,55 @@
+"""What a policy is: a pure function of a stage's view, its own parameters and its own small memory.
+
+A policy says how many replicas are wanted and why. It never looks at limits: guard rails have the last word, after it.
+It reads no clock (`now_s` is in the call) and keeps no state but the numbers it returns.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from scaler.model.plan import Reason
+from scaler.model.snapshot import OfferingView, StageView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizing:
+    """A size wished for. `replicas` None means hold: the signals do not allow a judgement."""
+
+    replicas: int | None
+    reason: Reason
+    memory: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizingInput:
+    """All that a sizing policy may look at."""
+
+    now_s: float
+    stage: StageView
+    signal_max_age_s: float
+    memory: Mapping[str, float]
+    launching: int
+    """Replicas asked for or starting."""
+    ready: int
+
+
+SizingPolicy: TypeAlias = Callable[[SizingInput, Any], Sizing]
+"""(input, the policy's own Params) -> Sizing."""
+
+PlacementPolicy: TypeAlias = Callable[
+    [int, tuple[tuple[str, OfferingView], ...], float, Any], tuple[tuple[str, str], ...]
+]
+"""(replicas wanted, offerings that may be used as (pool, view), now_s, Params) -> (pool, offering_id) for each, perhaps fewer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """A policy and the frozen dataclass of its parameters.
+
+    Field names of `params` carry their unit (`_s`, `_ratio`, `_usd`, plain numbers else), from which the YAML's form
+    follows: durations and percentages are strings there.
+    """
+
+    params: type
+    function: Callable[..., Any]

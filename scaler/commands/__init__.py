@@ -1,0 +1,1 @@
+"""What each subcommand does, one module each; imported only when called."""

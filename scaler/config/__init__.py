@@ -1,0 +1,1 @@
+"""The YAML schema of a RolloutFleet, its loader, its JSON Schema, and hot reload."""

@@ -1,0 +1,1 @@
+"""The pure engine: decide(snapshot, spec, memory) -> Plan."""

@@ -1,0 +1,1 @@
+"""Notice sources and what is known of deadlines."""

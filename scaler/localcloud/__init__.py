@@ -1,0 +1,1 @@
+"""Capacity on this machine: instances are process groups, played by a capacity trace; state is files."""

@@ -1,0 +1,1 @@
+"""Adapters in: from the ledger and the pools to one Snapshot."""

@@ -1,0 +1,1 @@
+"""Metric names (all in one file), logs, events."""
