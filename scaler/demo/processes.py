@@ -46,7 +46,8 @@ def start(name: str, command: Sequence[str], folder: Path, env: Mapping[str, str
             stderr=subprocess.STDOUT,
             env={**os.environ, **(env or {})},
             start_new_session=True,
-            preexec_fn=_stop_with_parent if sys.platform == "linux" else None,
+            # Safe as long as the demo starts no thread before its processes.
+            preexec_fn=_stop_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
         )
     return Child(name, process, log)
 

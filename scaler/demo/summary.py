@@ -106,9 +106,9 @@ def summarise(
 
 
 def replica_range(moments: Sequence[Moment]) -> tuple[int, int]:
-    """Fewest and most replicas wanted once the fleet was first up: before that, fewest would always be 0."""
-    wanted = [moment.desired for moment in moments if moment.desired is not None and moment.updates > 0]
-    return (min(wanted), max(wanted)) if wanted else (0, 0)
+    """Fewest and most replicas held (ready or starting) since the first update: before it, fewest would always be 0."""
+    held = [moment.held for moment in moments if moment.updates > 0]
+    return (min(held), max(held)) if held else (0, 0)
 
 
 def mean_phases(run: Run) -> dict[str, float]:
