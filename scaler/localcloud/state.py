@@ -249,7 +249,7 @@ def parse_json(text: str, of_json: Callable[[Mapping[str, Any]], T]) -> T | None
     """What `of_json` makes of the text; None where it is not what it should be."""
     try:
         return of_json(json.loads(text))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return None
 
 
