@@ -77,7 +77,10 @@ class LaunchReplica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainReplica:
-    """Hand its work over until `deadline_s` (controller's clock). `notice` is set where the cloud made us."""
+    """Hand its work over until `deadline_s` (controller's clock). `notice` is set where the cloud made us.
+
+    The drain's mark carries `reason.code` as its reason: `ReplicaView.drain_reason` brings it back.
+    """
 
     stage: str
     pool: str
@@ -137,6 +140,8 @@ class StageMemory:
     fresh_since_s: float | None = None
     desired: int | None = None
     """The size last decided, after guard rails: what a lost replica is refilled up to."""
+    observed: int | None = None
+    """Replicas with an instance that counted as capacity after the last plan: fewer now means that some were lost."""
     policy: tuple[tuple[str, float], ...] = ()
     """The sizing policy's own numbers, by name."""
 
