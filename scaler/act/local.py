@@ -11,9 +11,9 @@ Nothing here knows of ledgers or notices: draining comes before terminate and is
 """
 
 import os
-import re
 import shutil
 import signal
+import string
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -28,12 +28,11 @@ from scaler.localcloud.state import InstanceRecord, StateDir, read_json
 from scaler.model.clock import Clock
 from scaler.model.plan import LaunchReplica, TerminateReplica
 
-OWN_PLACEHOLDERS = frozenset({"worker", "replicaId", "instanceId", "noticeFile", "tokenCounter"})
+OWN_PLACEHOLDERS = frozenset({"worker", "replicaId", "instanceId", "offering", "noticeFile", "tokenCounter"})
 """What the actor fills in by itself, for each instance."""
 
 INSTANCE_VARIABLE = "HEADRACE_INSTANCE_ID"
 
-_PLACEHOLDER = re.compile(r"\{([A-Za-z][A-Za-z0-9_]*)\}")
 _LOCK_WAIT_S = 10.0
 _LOCK_POLL_S = 0.005
 
@@ -42,8 +41,8 @@ _LOCK_POLL_S = 0.005
 class LocalPoolSettings:
     """What a local pool needs to know.
 
-    `command` may use `{worker}`, `{replicaId}`, `{instanceId}`, `{noticeFile}`, `{tokenCounter}` and every name in
-    `placeholders` (the controller puts `ledger` and `job` there). Braces around anything but a name are left alone.
+    `command` may use `{worker}`, `{replicaId}`, `{instanceId}`, `{offering}`, `{noticeFile}`, `{tokenCounter}` and every
+    name in `placeholders` (the controller puts `ledger` and `job` there). A literal brace is written twice.
     """
 
     state_dir: Path
@@ -59,7 +58,7 @@ class LocalPoolSettings:
         if not self.command:
             raise ValueError("the command of a local pool is empty; give the worker's command line")
         known = OWN_PLACEHOLDERS | self.placeholders.keys()
-        unknown = {name for word in self.command for name in _PLACEHOLDER.findall(word)} - known
+        unknown = {name for word in self.command for name in _names(word)} - known
         if unknown:
             raise ValueError(
                 f"the command of a local pool uses {{{min(unknown)}}}; known are {', '.join(sorted(known))}"
@@ -204,10 +203,11 @@ class LocalPool:
             "worker": launch.worker,
             "replicaId": launch.replica_id,
             "instanceId": launch.instance_id,
+            "offering": launch.offering_id,
             "noticeFile": str(self._state.notice_file(launch.instance_id)),
             "tokenCounter": str(self._state.counter_file(launch.instance_id)),
         }
-        return tuple(_PLACEHOLDER.sub(lambda match: values[match[1]], word) for word in self._settings.command)
+        return tuple(word.format_map(values) for word in self._settings.command)
 
     def _tell_to_end(self, record: InstanceRecord) -> bool:
         if record.terminating_at_s is None:
@@ -222,6 +222,10 @@ def make(settings: object, *, pool: str, clock: Clock) -> LocalPool:
     if not isinstance(settings, LocalPoolSettings):
         raise TypeError(f"pool {pool}: a local pool takes LocalPoolSettings, not {type(settings).__name__}")
     return LocalPool(settings, pool=pool, clock=clock)
+
+
+def _names(word: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(word) if name is not None}
 
 
 def _pending(launch: Launch) -> Instance:

@@ -46,6 +46,7 @@ class LocalNoticeSource:
         self._state = StateDir(settings.state_dir)
         self._clock = clock
         self._seen: dict[Path, Stamp] = {}
+        self._woken_for: dict[Path, Stamp] = {}
         self._answered_at_s: float | None = None
         self._counts = _Counts()
 
@@ -60,9 +61,10 @@ class LocalNoticeSource:
         return tuple(sorted(standing, key=_by_deadline))
 
     async def changed(self) -> None:
-        """Return when a notice file came, went or was written since `current` last looked."""
-        while self._stamps() == self._seen:
+        """Return when a notice file came, went or was written since `current` last looked; once for each such change."""
+        while (stamps := self._stamps()) in (self._seen, self._woken_for):
             await self._clock.sleep(POLL_S)
+        self._woken_for = stamps
 
     def health(self) -> SourceHealth:
         """Counters since start."""
