@@ -8,12 +8,14 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from scaler.act.base import InstanceState, LaunchResult
 from scaler.localcloud import launching
+from scaler.localcloud.state import write_json
 from scaler.model.clock import Clock
 from tests.builders.local import Site, a_launch, eventually
 
@@ -104,7 +106,7 @@ async def test_while_another_launches_its_launch_is_pending(site: Site) -> None:
     launch = launching.new_launch("spot", "t-1", "zone-a", 5.0)
     lock = launching.try_lock(site.state)
     assert lock is not None
-    launching.write_json(site.state.launches / f"{launch.instance_id}.json", launching.asdict(launch))
+    write_json(site.state.launches / f"{launch.instance_id}.json", asdict(launch))
     (instance,) = (await site.pool().observe()).instances
     assert (instance.state, instance.launched_at_s) == (InstanceState.PENDING, 5.0)
     os.close(lock)
