@@ -39,6 +39,8 @@ class MoEConfig:
     """Width of one expert."""
     max_len: int = 96
     """Positions a row may have, prompt included."""
+    end_token: int = 0
+    """A row that has sampled it is done (finish reason `stop`); it is part of the sample."""
 
     def __post_init__(self) -> None:
         if self.dim % self.heads:
