@@ -102,11 +102,11 @@ def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Put a flat state back; hyper-parameters stay those of `optimiser`."""
+    """Put a copy of a flat state back; hyper-parameters stay those of `optimiser`."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         index, name = key.split(".", 1)
-        state.setdefault(int(index), {})[name] = value
+        state.setdefault(int(index), {})[name] = value.clone()
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
 
 
