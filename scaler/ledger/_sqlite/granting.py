@@ -1,5 +1,7 @@
 """Handing out leases: what is decided in the transaction, and the leases made of it once the lock is free."""
 
+# ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -110,7 +112,7 @@ def _take(tx: Transaction, wid: int, n: int, deadline_s: float) -> list[Taken]:
     counters.fence += 1
     counters.admitted += 1
     taken: list[Taken] = tx.db.execute(
-        f"UPDATE units SET state = {LEASED}, owner = ?, deadline_s = ?, store_epoch = ?, fence = ?,"  # noqa: S608
+        f"UPDATE units SET state = {LEASED}, owner = ?, deadline_s = ?, store_epoch = ?, fence = ?,"
         " attempt = attempt + 1, rank = min(rank, ?) WHERE uid IN"
         f" (SELECT uid FROM units WHERE job = ? AND state = {PENDING} ORDER BY rank, uid LIMIT ?)"
         " RETURNING uid, rank, attempt, published",
@@ -123,11 +125,11 @@ def _admit_rest_of_group(tx: Transaction, last_uid: int, rank: int) -> None:
     """Only the last group of a call can have been admitted in part; its other units now go before fresh ones."""
     if rank == tx.counters.admitted:
         tx.db.execute(
-            f"UPDATE units SET rank = ?1 WHERE uid > ?2 AND uid < ((?2 >> 20) + 1) << 20 AND rank = {FRESH}",  # noqa: S608
+            f"UPDATE units SET rank = ?1 WHERE uid > ?2 AND uid < ((?2 >> 20) + 1) << 20 AND rank = {FRESH}",
             (rank, last_uid),
         )
 
 
 def _specs(tx: Transaction, uids: Sequence[int]) -> dict[int, tuple[Any, ...]]:
-    query = f"SELECT {SPEC_COLUMNS} FROM {SPEC_TABLES} WHERE u.uid IN (SELECT value FROM json_each(?))"  # noqa: S608
+    query = f"SELECT {SPEC_COLUMNS} FROM {SPEC_TABLES} WHERE u.uid IN (SELECT value FROM json_each(?))"
     return {row[0]: row for row in tx.db.execute(query, (str(uids),))}

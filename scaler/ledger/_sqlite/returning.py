@@ -1,5 +1,7 @@
 """How a lease ends without a sample: given back, run out, void; and what follows for the unit and its group."""
 
+# ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
+
 from collections.abc import Mapping, Sequence
 
 from scaler.ledger._sqlite.groups import drop_groups
@@ -7,7 +9,7 @@ from scaler.ledger._sqlite.objects import forget_bodies
 from scaler.ledger._sqlite.schema import BACKING_OFF, DEAD_LETTERED, LEASED, PENDING
 from scaler.ledger._sqlite.transaction import Transaction
 from scaler.ledger._sqlite.units import RESUMES, UnitRow, entry, name_units, renew_oldest, units_where
-from scaler.ledger.history import EventKind
+from scaler.ledger.history import EventKind, Scalar
 from scaler.ledger.rules import backoff_s, kept_tokens
 from scaler.model.work import DropReason, ReleaseReason
 
@@ -89,7 +91,7 @@ def _forget_owners(tx: Transaction, rows: Sequence[UnitRow]) -> None:
         tx.db.executemany("UPDATE units SET owner = NULL WHERE uid = ?", [(row.uid,) for row in rows])
 
 
-def _release(tx: Transaction, row: UnitRow, reason: ReleaseReason) -> tuple[object, ...]:
+def _release(tx: Transaction, row: UnitRow, reason: ReleaseReason) -> tuple[Scalar, ...]:
     """Change `row`; returns its history entry."""
     published = row.published
     kept = kept_tokens(RESUMES[row.resume], published)

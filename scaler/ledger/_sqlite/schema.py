@@ -9,6 +9,8 @@ are written once. What has to be searched is in partial indexes, so that finishe
 `stats` says is a counter.
 """
 
+# ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
+
 import sqlite3
 
 from scaler.ledger.contract import LedgerRefused, UnitState
