@@ -70,11 +70,6 @@ class Executor:
             self.launcher.start(group, world.actors, seq)
         await self._end(_only(plan.commands, TerminateReplica), seq, world, group)
 
-    def pretend(self, plan: Plan, seq: int) -> None:
-        """Dry run: say what would have been done."""
-        for command in plan.commands:
-            self.outcomes.record(command, seq, Outcome.DRY_RUN)
-
     async def _end(self, commands: list[TerminateReplica], seq: int, world: World, group: asyncio.TaskGroup) -> None:
         for command in (each for each in commands if not each.instance_ids):
             forgotten = self.launcher.forget(command.replica_id)

@@ -36,7 +36,6 @@ class Outcome(StrEnum):
     """Nobody answered; nothing is known."""
     BROKEN = "broken"
     """An adapter failed in a way that it should not."""
-    DRY_RUN = "dry_run"
 
 
 class CommandKind(StrEnum):
@@ -83,7 +82,7 @@ class Outcomes:
         """Record what became of a command of decision `seq`."""
         kind, subject = kind_of(command), subject_of(command)
         self._metrics.commands.labels(kind.value, outcome.value).inc()
-        write = log.info if outcome in (Outcome.DONE, Outcome.ALREADY, Outcome.DRY_RUN) else log.warning
+        write = log.info if outcome in (Outcome.DONE, Outcome.ALREADY, Outcome.WAITING) else log.warning
         write(
             "command",
             kind=kind.value,
