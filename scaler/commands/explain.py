@@ -65,8 +65,8 @@ def _when(decision: dict[str, Any]) -> str:
 
 
 def _say(text: str) -> None:
-    print(text)  # noqa: T201 - it is what the command is for
+    print(text)
 
 
 def _complain(text: str) -> None:
-    print(text, file=sys.stderr)  # noqa: T201 - for people
+    print(text, file=sys.stderr)

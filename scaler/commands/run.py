@@ -21,7 +21,7 @@ def run_fleet(path: Path) -> int:
     try:
         start = load_at_start(path, files.last_good)
     except ConfigError as error:
-        print(error, file=sys.stderr)  # noqa: T201 - one line a fault, for people
+        print(error, file=sys.stderr)
         return 2
     configure_logs()
     try:

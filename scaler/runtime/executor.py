@@ -48,6 +48,11 @@ class Executor:
     ender: Ender
     outcomes: Outcomes
 
+    @property
+    def leaving(self) -> frozenset[str]:
+        """Replicas that have been told to go and may not show it yet."""
+        return self.ender.ending | self.drainer.orders.keys()
+
     def settle(self, world: World, spec: FleetSpec) -> None:
         """Let go of what the world shows to be done."""
         specs = {pool.name: pool for stage in spec.stages for pool in stage.pools}
@@ -66,16 +71,19 @@ class Executor:
         await self.drainer.mark(world.reading)
         await self.drainer.undrain(_only(plan.commands, UndrainReplica), seq)
         await self.drainer.release(_only(plan.commands, ReleaseReplicaWork), seq)
+        ends = _only(plan.commands, TerminateReplica)
+        self._forget([command for command in ends if not command.instance_ids], seq)
         if not paused:
             self.launcher.start(group, world.actors, seq)
-        await self._end(_only(plan.commands, TerminateReplica), seq, world, group)
-
-    async def _end(self, commands: list[TerminateReplica], seq: int, world: World, group: asyncio.TaskGroup) -> None:
-        for command in (each for each in commands if not each.instance_ids):
-            forgotten = self.launcher.forget(command.replica_id)
-            self.outcomes.record(command, seq, Outcome.DONE if forgotten else Outcome.ALREADY, "request forgotten")
-        named = [command for command in commands if command.instance_ids]
+        named = [command for command in ends if command.instance_ids]
         await self.ender.start(named, seq, group, world.actors, world.pools)
+
+    def _forget(self, requests: Iterable[TerminateReplica], seq: int) -> None:
+        """Before launches are called for: a request that is given up is not repeated."""
+        for request in requests:
+            forgotten = self.launcher.forget(request.replica_id)
+            outcome = Outcome.DONE if forgotten else Outcome.ALREADY
+            self.outcomes.record(request, seq, outcome, "request forgotten")
 
 
 def _only(commands: Iterable[Command], kind: type[C]) -> list[C]:

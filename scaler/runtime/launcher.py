@@ -100,19 +100,21 @@ class Launcher:
         """Call for every launch that is neither answered nor being called for; returns at once."""
         for intent in self.intents:
             if intent.answered_at_s is None and intent.token not in self._in_flight and intent.command.pool in actors:
-                self._decisions.setdefault(intent.token, seq)
+                decision = self._decisions.setdefault(intent.token, seq)
                 self._in_flight.add(intent.token)
-                group.create_task(self._launch(intent, actors[intent.command.pool]))
+                group.create_task(self._launch(intent, actors[intent.command.pool], decision))
 
     async def replay(self, actors: Mapping[str, PoolActor], seq: int) -> None:
         """Repeat what was never answered, and wait for it."""
         async with asyncio.TaskGroup() as group:
             self.start(group, actors, seq)
 
-    async def _launch(self, intent: Intent, actor: PoolActor) -> None:
-        command, seq = intent.command, self._decisions[intent.token]
+    async def _launch(self, intent: Intent, actor: PoolActor, seq: int) -> None:
+        command = intent.command
         try:
             async with self._slots, asyncio.timeout(self._time_out_s):
+                if intent.token not in self._intents:
+                    return  # given up meanwhile
                 answer = await actor.launch(command)
         except (PoolUnavailable, TimeoutError, OSError) as error:
             self._outcomes.record(command, seq, Outcome.UNAVAILABLE, repr(error))

@@ -158,7 +158,7 @@ class Controller:
             await source.poll()
         self._say_how_the_ledger_does(answered=ledger.result())
         world = World(reading=parts.ledger.reading, pools=dict(parts.pools.observations), actors=actors)
-        self._lives.listed(world.pools, parts.clock.now_s())
+        self._lives.listed(world.pools, parts.clock.now_s(), parts.executor.leaving)
         parts.executor.settle(world, parts.config.spec)
         return world
 
