@@ -135,7 +135,7 @@ class CapacityTrace:
             ValueError: the window lies outside of the trace or is empty.
         """
         start_s, end_s = start_h * 3600.0, min(self.end_s, (start_h + hours) * 3600.0)
-        if not 0 <= start_s < end_s:
+        if not (0 <= start_s < self.end_s and hours > 0):
             raise ValueError(
                 f"{self.source}: no window of {hours:g} h at {start_h:g} h; the trace lasts {self.end_s / 3600:.2f} h"
             )
