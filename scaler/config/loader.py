@@ -98,9 +98,9 @@ def _clashes(fleets: list[RolloutFleet], documents: list[Document]) -> Iterator[
             message = f"another fleet serves job {fleet.job_name} in this ledger already"
             yield document, Problem(("spec", "job"), message, "set spec.job.name, or leave one fleet out")
         jobs.add(job)
-        own = {(pool.provider.state_dir, pool.name) for stage in fleet.spec.stages for pool in stage.pools}
-        for state_dir, name in sorted(own & pools):
-            message = f"another fleet has a pool {name} in {state_dir} already"
+        own = {(pool.provider.place, pool.name) for stage in fleet.spec.stages for pool in stage.pools}
+        for place, name in sorted(own & pools):
+            message = f"another fleet has a pool {name} in {place} already"
             yield document, Problem(("spec", "stages"), message, "choose another stateDir or name")
         pools |= own
 

@@ -1,14 +1,13 @@
 """Who acts on a capacity pool, and its own settings. A new provider is one model here and one arm of `Provider`."""
 
 import string
-from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 
 from scaler.config.faults import shown
 from scaler.config.scalars import Duration, FilePath, PlainText
-from scaler.config.yaml_model import RESTART, Problem, YamlModel, refusal
+from scaler.config.yaml_model import RESTART, YamlModel, refusal
 
 PLACEHOLDERS = frozenset(
     {"ledger", "job", "worker", "replicaId", "instanceId", "noticeFile", "tokenCounter", "weights", "offering"}
@@ -62,9 +61,10 @@ class ProviderModel(YamlModel):
     one_machine: ClassVar[bool] = False
     """Workers run where the controller runs: only then may the ledger be a file."""
 
-    def problems(self) -> Iterator[Problem]:
-        """Nothing by default."""
-        return iter(())
+    @property
+    def place(self) -> str:
+        """Where its instances live: two pools of one name cannot share it."""
+        return self.type
 
     @property
     def asks_for(self) -> frozenset[str]:
@@ -88,6 +88,11 @@ class LocalProvider(ProviderModel):
     termination_grace_s: Duration = 10.0
     """From SIGTERM to SIGKILL. Default 10s: a drained worker has nothing left to do but exit, and a hung one must not keep
     its place."""
+
+    @property
+    def place(self) -> str:
+        """Its folder."""
+        return self.state_dir
 
     @property
     def asks_for(self) -> frozenset[str]:

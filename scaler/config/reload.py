@@ -5,8 +5,8 @@ acceptable and new is reported as changed once. What a running controller cannot
 
 How a change is seen: by modification time, size and file number after following links (a rename over the file, and the
 swapped links of a ConfigMap, change the file number), and every `reread_s` by digest, since a clock that stepped, or two
-writes within one tick of the file system's clock, leave all three as they were. A file written in place may be seen half
-written and still be valid YAML: such a change counts only once it has stood still for `settle_s`.
+writes within one tick of the file system's clock, leave all three as they were. A file may be seen half written, and half a
+file may be valid YAML: a change counts only once it has stood still for `settle_s`, from before the reading until after it.
 
 Non-goals: applying the change; telling people (the caller logs, and sets its condition).
 """
@@ -110,7 +110,7 @@ class ConfigWatcher:
         self._clock = clock
         self._reader: FileReader = reader or DiskReader()
         self._settle_s, self._reread_s = settle_s, reread_s
-        self._stamp: Stamp | None = None
+        self._stamp = self._reader.stamp(path)
         self._stamp_since_s = clock.monotonic_s()
         self._read_at_s: float | None = None
         self._refusal: ReloadResult | None = None
@@ -118,15 +118,19 @@ class ConfigWatcher:
     def check(self) -> ReloadResult:
         """Look once. Never raises for what is in the file."""
         now_s = self._clock.monotonic_s()
-        before, self._stamp = self._stamp, self._reader.stamp(self._path)
-        if self._stamp != before:
-            self._read_at_s = None
-            replaced = before is None or self._stamp is None or before.file_number != self._stamp.file_number
-            self._stamp_since_s = now_s - self._settle_s if replaced else now_s
-        if now_s - self._stamp_since_s < self._settle_s or not self._due(now_s):
+        moved = self._moved(now_s)
+        if moved or now_s - self._stamp_since_s < self._settle_s or not self._due(now_s):
             return self._standing()
         self._read_at_s = now_s
-        return self._judge()
+        return self._judge(now_s)
+
+    def _moved(self, now_s: float) -> bool:
+        """Whether the stamp is another than at the last look; remembers it, and since when."""
+        before, self._stamp = self._stamp, self._reader.stamp(self._path)
+        if self._stamp == before:
+            return False
+        self._stamp_since_s, self._read_at_s = now_s, None
+        return True
 
     def _due(self, now_s: float) -> bool:
         return self._read_at_s is None or now_s - self._read_at_s >= self._reread_s
@@ -134,12 +138,14 @@ class ConfigWatcher:
     def _standing(self) -> ReloadResult:
         return self._refusal or ReloadResult(outcome=Outcome.UNCHANGED, fleets=self._fleets)
 
-    def _judge(self) -> ReloadResult:
+    def _judge(self, now_s: float) -> ReloadResult:
         try:
             data = self._reader.read(self._path)
         except ConfigError as error:
             self._judged_digest = b""
             return self._refuse(error.faults)
+        if self._moved(now_s):
+            return self._standing()
         digest = _digest(data)
         if digest == self._judged_digest:
             return self._standing()

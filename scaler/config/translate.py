@@ -114,10 +114,8 @@ def _unknown_tag(detail: ErrorDetails, location: Location, node: Node, holder: N
 
 
 def _no_tag(detail: ErrorDetails, location: Location, node: Node, holder: Node) -> tuple[str, str]:
-    del holder
-    if isinstance(detail["input"], dict):
-        return f"{_role(location)} has no type", f"add type, one of: {', '.join(_tags(node))}"
-    return f"{shown(detail['input'])} is no mapping", f"write type and its settings; types: {', '.join(_tags(node))}"
+    del detail, holder
+    return f"{_role(location)} has no type", f"add type, one of: {', '.join(_tags(node))}"
 
 
 def _unknown_word(detail: ErrorDetails, location: Location, node: Node, holder: Node) -> tuple[str, str]:

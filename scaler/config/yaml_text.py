@@ -139,15 +139,20 @@ def _check_size(text: str, source: Path) -> None:
             case yaml.ScalarEvent():
                 _add(stack[-1], event.anchor, 1, 1, anchors)
             case yaml.AliasEvent():
-                # An anchor that is still open holds its own alias: it would never end.
-                nodes, height = anchors.get(str(event.anchor), (MAX_NODES, MAX_DEPTH))
-                _add(stack[-1], None, nodes, height, anchors)
+                _add(stack[-1], None, *_alias_size(str(event.anchor), anchors, stack), anchors)
         if sum(level.nodes for level in stack) > MAX_NODES:
             raise _line_error(
                 source, line, f"holds more than {MAX_NODES} values", "write less, and no aliases in aliases"
             )
         if len(stack) + stack[-1].height - 1 > MAX_DEPTH + 1:
             raise _line_error(source, line, f"is nested deeper than {MAX_DEPTH} levels", "a fleet needs about ten")
+
+
+def _alias_size(name: str, anchors: dict[str, tuple[int, int]], stack: list[_Open]) -> tuple[int, int]:
+    """Nodes and height; past all bounds for a collection inside itself. One that is nowhere is the parser's to refuse."""
+    if any(level.anchor == name for level in stack):
+        return MAX_NODES, MAX_DEPTH
+    return anchors.get(name, (1, 1))
 
 
 def _add(holder: _Open, anchor: str | None, nodes: int, height: int, anchors: dict[str, tuple[int, int]]) -> None:

@@ -26,7 +26,7 @@ from scaler.decide.endings import endings
 from scaler.decide.rents import Rents
 from scaler.decide.stage import Policies, StageCase, StageDecision, decide_stage, ended_ids
 from scaler.decide.timing import look_again_in_s
-from scaler.decide.world import StageWorld, in_order
+from scaler.decide.world import StageWorld, named_once
 from scaler.model.plan import LaunchReplica, Memory, Plan, Reason, ReasonCode, StageMemory, StagePlan
 from scaler.model.snapshot import Snapshot
 from scaler.model.spec import FleetSpec, StageSpec
@@ -39,7 +39,7 @@ def decide(snapshot: Snapshot, spec: FleetSpec, memory: Memory) -> Plan:
     """The plan for this moment. Never raises for any snapshot; policies must be registered ones."""
     if not snapshot.synced:
         return _nothing(spec, memory, _hold("state has not been rebuilt yet", ReasonCode.HOLD_NOT_SYNCED))
-    views = {view.name: view for view in in_order(snapshot.stages, lambda view: view.name)}
+    views = named_once(snapshot.stages, lambda view: view.name)
     worlds = {
         stage.name: StageWorld(spec=stage, view=views[stage.name], now_s=snapshot.now_s, paused=spec.paused)
         for stage in spec.stages

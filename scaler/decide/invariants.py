@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from scaler.decide.victims import disruption_budget
-from scaler.decide.world import SPEND_TOLERANCE_USD_PER_H, StageWorld, is_noticed, notice_deadline_s
+from scaler.decide.world import SPEND_TOLERANCE_USD_PER_H, StageWorld, is_noticed, named_once, notice_deadline_s
 from scaler.model.plan import (
     ClampCode,
     Command,
@@ -104,7 +104,7 @@ def check_plan(snapshot: Snapshot, spec: FleetSpec, plan: Plan) -> list[str]:
 
 
 def _cases(snapshot: Snapshot, spec: FleetSpec, plan: Plan) -> Iterator[_Case]:
-    views = {view.name: view for view in snapshot.stages}
+    views = named_once(snapshot.stages, lambda view: view.name)
     plans = {stage.stage: stage for stage in plan.stages}
     for stage in spec.stages:
         if stage.name in views and stage.name in plans:

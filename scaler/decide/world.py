@@ -9,6 +9,7 @@ Non-goals: judgement about sizes.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -68,6 +69,13 @@ def in_order(items: Iterable[T], key: Callable[[T], str]) -> list[T]:
     return ordered
 
 
+def named_once(items: Iterable[T], key: Callable[[T], str]) -> dict[str, T]:
+    """Items by name, without any name that comes twice: what contradicts itself is not known."""
+    items = tuple(items)
+    times = Counter(map(key, items))
+    return {key(item): item for item in items if times[key(item)] == 1}
+
+
 @dataclass(frozen=True, kw_only=True)
 class PoolWorld:
     """A pool of the specification and what was listed of it. `view` None: never listed."""
@@ -122,7 +130,7 @@ class StageWorld:
     @cached_property
     def pools(self) -> Mapping[str, PoolWorld]:
         """Every pool of the specification by name."""
-        seen = {view.name: view for view in in_order(self.view.pools, lambda view: view.name)}
+        seen = named_once(self.view.pools, lambda view: view.name)
         return {
             spec.name: PoolWorld(
                 spec=spec,
@@ -173,7 +181,7 @@ class StageWorld:
 
     def rent_usd_per_h(self, replicas: Iterable[ReplicaView]) -> float:
         """Rent of these replicas; an offering without a price counts nothing."""
-        return sum(self.price_usd_per_h(replica) for replica in replicas)
+        return sum((self.price_usd_per_h(replica) for replica in replicas), 0.0)
 
     def price_usd_per_h(self, replica: ReplicaView) -> float:
         """Rent of one replica, 0 where unknown."""
