@@ -4,7 +4,7 @@ Everything here is lost with the process, and that is harmless: READY times star
 went unseen run out.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.interruption import NoticeKind
@@ -36,12 +36,14 @@ class Lives:
         """Instances that were listed and are not any more, by pool."""
         return {pool: tuple(instance for _, instance in gone.values()) for pool, gone in self._gone.items()}
 
-    def listed(self, pools: Mapping[str, PoolObservation], now_s: float) -> None:
-        """Take the newest complete list of each pool."""
+    def listed(self, pools: Mapping[str, PoolObservation], now_s: float, leaving: frozenset[str]) -> None:
+        """Take the newest complete list of each pool. `leaving`: replicas told to go since the last look."""
         for name, listed in pools.items():
             before = self._pools.get(name)
             if before is not None and before is not listed:
-                self._compare(name, before, listed, now_s)
+                for instance in self._compare(name, before, listed, now_s):
+                    if instance.replica_id not in leaving:
+                        self._judge(name, instance, now_s)
         self._pools = dict(pools)
 
     def seen(self, snapshot: Snapshot) -> None:
@@ -58,15 +60,16 @@ class Lives:
         if view.notice is not None and view.notice.kind is NoticeKind.SPOT_INTERRUPTION:
             self._offerings.reclaiming(view.pool, view.offering_id, min(view.notice.noticed_at_s, now_s))
 
-    def _compare(self, pool: str, before: PoolObservation, listed: PoolObservation, now_s: float) -> None:
+    def _compare(self, pool: str, before: PoolObservation, listed: PoolObservation, now_s: float) -> list[Instance]:
+        """Remember what went between two lists, and return it."""
         present = {instance.instance_id for instance in listed.instances}
         gone = self._gone.setdefault(pool, {})
-        for instance in _missing(before.instances, present):
-            gone[instance.instance_id] = (now_s, instance)
-            self._judge(pool, instance, now_s)
+        missing = [instance for instance in before.instances if instance.instance_id not in present]
+        gone |= {instance.instance_id: (now_s, instance) for instance in missing}
         for instance_id, (at_s, _) in list(gone.items()):
             if instance_id in present or now_s - at_s > _REMEMBER_GONE_S:
                 del gone[instance_id]
+        return missing
 
     def _judge(self, pool: str, instance: Instance, now_s: float) -> None:
         view = self._views.get(instance.replica_id)
@@ -74,7 +77,3 @@ class Lives:
             return
         was_ready = instance.replica_id in self._ready_since_s
         self._offerings.lost(pool, instance.offering_id, now_s, was_ready=was_ready)
-
-
-def _missing(before: Iterable[Instance], present: set[str]) -> list[Instance]:
-    return [instance for instance in before if instance.instance_id not in present]

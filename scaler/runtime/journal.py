@@ -84,10 +84,13 @@ class Journal:
         return epoch
 
     def memory(self) -> Memory:
-        """The engine's memory as last written; a fresh one where there is none, or none that can be read."""
+        """The engine's memory as last written; a fresh one where there is none, or none that can be read.
+
+        A fresh one counts its launch tokens from this start's epoch, past every token of a journal that was lost.
+        """
         body = self._fact("memory")
         if body is None:
-            return Memory()
+            return Memory(next_intent=int(self._fact("epoch") or 0))
         try:
             return _MEMORY.validate_json(body)
         except ValidationError:
@@ -121,14 +124,6 @@ class Journal:
             "SELECT seq, at_s, until_s, ticks, body FROM decisions ORDER BY seq DESC LIMIT ?", max(0, last)
         )
         return [self._decision(*row) for row in rows]
-
-    def save_config(self, text: str) -> None:
-        """Keep the last accepted configuration."""
-        self._set_fact("config", text)
-
-    def saved_config(self) -> str | None:
-        """The last accepted configuration, if any."""
-        return self._fact("config")
 
     def _write(self, cursor: sqlite3.Cursor, turn: Turn) -> int:
         put = "INSERT OR REPLACE INTO {} VALUES (?, ?)".format

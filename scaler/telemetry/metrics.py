@@ -30,7 +30,7 @@ class Metrics:
     """The registry, the counters that parts of the controller raise, and the collector of everything else."""
 
     def __init__(self, clock: Clock, readout: Callable[[], Readout]) -> None:
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
         self.registry = registry = CollectorRegistry(auto_describe=False)
         self.loop_duration = Histogram(
             "headrace_loop_duration_seconds", "Observe, decide, persist.", buckets=_LOOP_BUCKETS_S, registry=registry
