@@ -289,12 +289,5 @@ def _cancel(tasks: Iterable["asyncio.Task[None]"]) -> None:
     for task in tasks:
         task.cancel()
 
-
-    "EXIT_HANDED_OVER",
-    "EXIT_INPUT_WRONG",
-    "EXIT_LEDGER_AWAY",
-    "Agent",
-    "AgentSettings",
-    "LedgerRefused",
-    "Parts",
-]
+    ("EXIT_HANDED_OVER",)
+    ("EXIT_INPUT_WRONG",)
