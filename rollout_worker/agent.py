@@ -288,6 +288,3 @@ def _tell_unavailable(state: RetryCallState) -> None:
 def _cancel(tasks: Iterable["asyncio.Task[None]"]) -> None:
     for task in tasks:
         task.cancel()
-
-    ("EXIT_HANDED_OVER",)
-    ("EXIT_INPUT_WRONG",)
