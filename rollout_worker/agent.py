@@ -10,7 +10,7 @@ Non-goals: decisions (see `machine`), restarts of an engine, several jobs in one
 
 import asyncio
 import signal
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -77,6 +77,7 @@ class Agent:
         self._counter = parts.counter
         self._clock = parts.clock
         self._tasks = asyncio.TaskGroup()
+        self._running: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._look_for_weights = asyncio.Event()
         self._exit: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -90,11 +91,13 @@ class Agent:
         """
         async with self._tasks:
             loops = (self._call_ledger(), self._tend_engine(), self._watch_notice(), self._watch_health(), self._tick())
-            running = [self._tasks.create_task(loop) for loop in loops]
+            for loop in loops:
+                self._spawn(loop)
             try:
                 handed_over = await self._exit
             finally:
-                _cancel(running)
+                for task in self._running:
+                    task.cancel()
                 await self._engine.close()
                 self._ledger.close()
         return EXIT_HANDED_OVER if handed_over else EXIT_LEDGER_AWAY
@@ -103,6 +106,11 @@ class Agent:
         """A signal was received: leave within the grace period."""
         logs.info("signal_received", signal=number.name)
         self._order_drain(ev.DrainSource.SIGNAL, self._clock.monotonic_s() + self._settings.grace_s)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = self._tasks.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
 
     # The machine.
 
@@ -123,9 +131,9 @@ class Agent:
     def _do(self, instruction: ev.Generate | ev.Abort | ev.LookForWeights | ev.Tell | ev.Exit) -> None:
         match instruction:
             case ev.Generate(request):
-                self._tasks.create_task(self._generate(request))
+                self._spawn(self._generate(request))
             case ev.Abort(request_id):
-                self._tasks.create_task(self._abort(request_id))
+                self._spawn(self._abort(request_id))
             case ev.LookForWeights():
                 self._look_for_weights.set()
             case ev.Tell(event, data):
@@ -284,7 +292,3 @@ def _tell_unavailable(state: RetryCallState) -> None:
     wait_s = state.next_action.sleep if state.next_action else 0.0
     logs.warning("ledger_unavailable", attempt=state.attempt_number, wait_s=round(wait_s, 3), error=str(error))
 
-
-def _cancel(tasks: Iterable["asyncio.Task[None]"]) -> None:
-    for task in tasks:
-        task.cancel()
