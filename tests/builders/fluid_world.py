@@ -5,7 +5,7 @@ Launches take `launch_s`; a ready replica makes `goodput_per_s` samples while ad
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.plan import DrainReplica, LaunchReplica, Memory, TerminateReplica, UndrainReplica
@@ -39,11 +39,6 @@ class FluidWorld:
         for _ in range(int(seconds / TICK_S)):
             self._tick()
         return self
-
-    @property
-    def changes(self) -> int:
-        """How often the size changed."""
-        return sum(left != right for left, right in zip(self.sizes, self.sizes[1:], strict=False))
 
     def _tick(self) -> None:
         ready = sum(replica.phase is ReplicaPhase.READY for replica in self.replicas.values())
@@ -105,13 +100,5 @@ class FluidWorld:
 
 
 def _ready(replica: ReplicaView) -> ReplicaView:
-    return ReplicaView(
-        replica_id=replica.replica_id,
-        pool=replica.pool,
-        offering_id=replica.offering_id,
-        phase=ReplicaPhase.READY,
-        worker=f"w-{replica.replica_id}",
-        instance_ids=(f"i-{replica.replica_id}",),
-        launched_at_s=replica.launched_at_s,
-        running_units=8,
-    )
+    name = replica.replica_id
+    return replace(replica, phase=ReplicaPhase.READY, worker=f"w-{name}", instance_ids=(f"i-{name}",), running_units=8)
