@@ -40,6 +40,9 @@ LAUNCHER = textwrap.dedent(
             launching._spawn = die
         elif step == "after the process is started":
             launching._spawn = die_after(launching._spawn)
+        elif step == "while the process has not said who it is":
+            launching._ANNOUNCE_THEN_EXEC = "sleep 0.5; " + launching._ANNOUNCE_THEN_EXEC
+            launching._spawn = die_after(launching._spawn)
         elif step == "before the record is written":
             StateDir.write_record = die
         elif step == "after the record is written":
@@ -59,6 +62,7 @@ STEPS = {
     "before anything is written": LaunchResult.LAUNCHED,
     "after the launch is written": LaunchResult.LAUNCHED,
     "after the process is started": LaunchResult.ALREADY,
+    "while the process has not said who it is": LaunchResult.ALREADY,
     "before the record is written": LaunchResult.ALREADY,
     "after the record is written": LaunchResult.ALREADY,
 }

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from scaler.localcloud.processes import is_alive, parse_stat, reap, signal_group, stat_of
-from tests.builders.local import FAMILY, Site, eventually
+from tests.builders.local import FAMILY, Site, a_launch, eventually, launched
 
 
 def test_a_process_is_alive_under_its_pid_and_start_time_only() -> None:
@@ -61,6 +61,19 @@ async def test_when_a_leader_dies_what_it_started_goes_too(site: Site) -> None:
     await eventually(lambda: not record.alive)
     await pool.observe()
     await eventually(lambda: not site.processes())
+
+
+async def test_what_hid_its_environment_goes_with_its_leader_too(site: Site) -> None:
+    pool = site.pool(("sh", "-c", 'env -i sleep 300 & echo $! >"$HEADRACE_TEST_DIR/child"; wait'))
+    record = site.record(launched(await pool.launch(a_launch("t-1"))))
+    written = site.root / "child"
+    await eventually(lambda: written.exists() and written.read_text())
+    child = stat_of(int(written.read_text()))
+    assert child is not None
+    os.kill(record.pid, signal.SIGKILL)
+    await eventually(lambda: not record.alive)
+    await pool.observe()
+    await eventually(lambda: not is_alive(child.pid, child.start_ticks))
 
 
 async def test_a_controller_that_adopted_a_dead_instance_ends_its_leftovers(site: Site) -> None:
