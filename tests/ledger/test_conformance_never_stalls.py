@@ -20,7 +20,7 @@ STORM = Weather(
 @pytest.mark.parametrize(
     ("staleness", "on_stale"),
     [(0, OnStale.DROP), (0, OnStale.REQUEUE), (1, OnStale.DROP), (1, OnStale.REQUEUE), (16, OnStale.REQUEUE)],
-    ids=lambda value: str(value),
+    ids=str,
 )
 def test_a_job_in_a_storm_goes_on(ledger_factory: LedgerFactory, staleness: int, on_stale: OnStale) -> None:
     rules = settings(group_size=3, batch_groups=3, max_staleness=staleness, on_stale=on_stale, unit_failure_limit=2)
