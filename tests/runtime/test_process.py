@@ -12,6 +12,9 @@ import psutil
 import pytest
 
 from scaler.commands.explain import explain_decisions
+from scaler.localcloud.processes import signal_group
+from scaler.model.interruption import InterruptionNotice, NoticeKind
+from scaler.runtime.clock import SystemClock
 from tests.builders.daemon import ROOT, Place, Process, a_place, eventually
 
 
@@ -104,6 +107,34 @@ def test_a_lower_size_drains_and_ends_a_replica(place: Place) -> None:
     left = process.wait_for_ready(1)
     eventually(lambda: set(_pids(place)) == left)
     eventually(lambda: {"launch", "drain", "terminate"} <= _done(process))
+
+
+def test_a_noticed_replica_is_drained_replaced_and_left_to_the_cloud(place: Place) -> None:
+    process = place.start()
+    replicas = process.wait_for_ready(2)
+    victim = place.state.live_instances()[0]
+    now_s = SystemClock().now_s()
+    notice = InterruptionNotice(
+        instance_id=victim.instance_id, kind=NoticeKind.SPOT_INTERRUPTION, noticed_at_s=now_s, deadline_s=now_s + 120
+    )
+    place.state.write_notice(notice)
+    left = eventually(
+        lambda: now if len(now := process.ready_replicas()) == 2 and victim.replica_id not in now else None
+    )
+    assert len(left & replicas) == 1
+    assert victim.replica_id in _pids(place), "its first hour may still be refunded"
+    assert "headrace_notice_drain_mark_seconds_count 1.0" in process.get("/metrics")[1]
+    assert not process.status()["sources"]["pools_away"]
+
+
+def test_a_worker_killed_without_a_word_is_replaced(place: Place) -> None:
+    process = place.start()
+    process.wait_for_ready(2)
+    victim = place.state.live_instances()[0]
+    signal_group(victim.pid, victim.start_ticks, signal.SIGKILL)
+    eventually(lambda: len(list(place.logs.iterdir())) == 3)
+    process.wait_for_ready(2)
+    assert len(list(place.logs.iterdir())) == 3
 
 
 def test_the_api_answers_and_changes_nothing(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
