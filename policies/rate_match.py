@@ -4,7 +4,8 @@
     fill = max(0, target - depth) / fill_horizon            shed = max(0, depth - upper) / fill_horizon
 
 lambda  unblocked rate of the consumer (samples/s), EWMA. A starved consumer's own rate would settle the loop in starvation.
-g       goodput: accepted samples/s of one ready replica, EWMA. Replicas that launch or load are worth nothing yet.
+g       goodput: accepted samples/s of one ready replica, EWMA. The signal carries the acceptance ratio already, so it is
+        not multiplied in again. Replicas that launch or load are worth nothing yet.
 depth   buffer depth (samples). target and upper are steps of the consumer (batches) times samples per batch; target is
         never above what the staleness bound admits, (max_staleness + 1) * batches_per_version batches.
 upper   the second set-point: queue age is staleness, so a deep buffer is as wrong as an empty one.

@@ -27,7 +27,8 @@ LARGEST_COUNT = 10**9
 
 
 def _format_ratio(ratio: float) -> str:
-    return f"{_plain(Decimal(repr(ratio)) * 100)}%"
+    # 78.3 / 100 is 0.7829999999999999 in binary: written with fewer digits than that, it reads the same again.
+    return f"{_plain(round(Decimal(repr(ratio)) * 100, 10))}%"
 
 
 def _format_usd(usd: float) -> str:

@@ -2,7 +2,8 @@
 
 A first pass over the parser's events keeps nothing but counts: depth, and the number of nodes that the document would have
 with its aliases expanded. Only what stays within `MAX_NODES` and `MAX_DEPTH` is built, so a YAML bomb costs no memory. Mappings
-keep their first key of a name and report every further one; merge keys and tags beyond plain YAML are refused; a date stays text.
+keep their first key of a name and report every further one; merge keys and tags beyond plain YAML are refused; dates and `1:30`
+stay text.
 """
 
 import re
@@ -33,6 +34,8 @@ _SCALARS = {
     "float": _CONSTRUCTOR.construct_yaml_float,
 }
 _TEXT = frozenset({"str", "timestamp", "value"})
+_LONGEST_NUMBER = 100
+"""Characters; all the schema's numbers are shorter."""
 _CORE = "tag:yaml.org,2002:"
 
 
@@ -182,9 +185,12 @@ def _value(node: yaml.Node, here: Location, document: Document) -> Any:
 
 
 def _scalar(node: yaml.ScalarNode, kind: str, here: Location, document: Document) -> Any:
-    if kind in _TEXT:
+    # YAML 1.1 reads 1:30 as ninety, in time that grows with the square of its length: nobody means it.
+    if kind in _TEXT or ":" in node.value:
         return node.value
     try:
+        if len(node.value) > _LONGEST_NUMBER:
+            raise ValueError
         return _SCALARS[kind](node)
     except (ValueError, KeyError, OverflowError):
         problem = Problem(here, f"{shown(node.value)} is no {kind}", "put text in quotes")

@@ -203,7 +203,9 @@ def _rent(case: _Case) -> float:
     ended = {command.replica_id for command in case.commands if isinstance(command, TerminateReplica)}
     held = (*case.world.counting, *case.world.leaving)
     kept = case.world.rent_usd_per_h(replica for replica in held if replica.replica_id not in ended)
-    prices = (case.world.pools[launch.pool].price_usd_per_h(launch.offering_id) for launch in case.launches)
+    pools = case.world.pools
+    known = (launch for launch in case.launches if launch.pool in pools)
+    prices = (pools[launch.pool].price_usd_per_h(launch.offering_id) for launch in known)
     return kept + sum(price or 0.0 for price in prices)
 
 

@@ -88,7 +88,9 @@ def _replicas(pool: str, facts: Facts, join: Join) -> list[ReplicaView]:
     views += [
         requested(intent) for intent in facts.intents if intent.command.pool == pool and intent.token not in answered
     ]
-    orphans = (join.orphan(pool, instance) for instance in facts.gone.get(pool, ()))
+    present = {view.replica_id for view in views}
+    lost = (instance for instance in facts.gone.get(pool, ()) if instance.replica_id not in present)
+    orphans = (join.orphan(pool, instance) for instance in lost)
     return views + [view for view in orphans if view is not None]
 
 

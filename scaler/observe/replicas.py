@@ -85,6 +85,9 @@ class Join:
             worker=worker.identity.worker,
             launched_at_s=instance.launched_at_s,
             running_units=worker.leases,
+            notice=self._notices.get(instance.instance_id),
+            drain_deadline_s=self._deadline_s(worker, None),
+            drain_reason=worker.drain.reason if worker.drain else None,
             launch_token=instance.launch_token,
         )
 

@@ -7,10 +7,11 @@ hung, whatever its process looks like. A standby is alive, and not ready.
 from dataclasses import dataclass
 
 from scaler.model.clock import Clock
+from scaler.runtime.loop import LONGEST_RETRY_S
 from scaler.telemetry.readout import Readout
 
-_GRACE_S = 15.0
-"""Listing, reading and writing may each take their time-out once."""
+_GRACE_S = 45.0
+"""A store that hangs costs a turn its time-outs, one after another; a restart would not bring it back."""
 _BEFORE_FIRST_S = 60.0
 """The first decision waits for the replay of launches, each of which may take its time-out."""
 _MISSED = 3
@@ -31,7 +32,8 @@ def alive(readout: Readout, started_monotonic_s: float, clock: Clock) -> Verdict
         return Verdict(ok=True, message="standby")
     limit_s, since_s = _BEFORE_FIRST_S, started_monotonic_s
     if readout.decided_at_monotonic_s is not None and readout.plan and readout.spec:
-        limit_s = _MISSED * max(readout.spec.interval_s, readout.plan.look_again_in_s) + _GRACE_S
+        wait_s = max(readout.spec.interval_s, readout.plan.look_again_in_s)
+        limit_s = _MISSED * (wait_s if readout.synced else max(wait_s, LONGEST_RETRY_S)) + _GRACE_S
         since_s = readout.decided_at_monotonic_s
     age_s = clock.monotonic_s() - since_s
     if age_s > limit_s:

@@ -40,7 +40,7 @@ log = structlog.get_logger()
 _SHORTEST_WAIT_S = 0.05
 """Between turns, whatever the plan or the wake-ups say: the loop never spins."""
 _FIRST_RETRY_S = 0.25
-_LONGEST_RETRY_S = 15.0
+LONGEST_RETRY_S = 15.0
 """While ledger or pools have not answered yet: doubled from turn to turn."""
 
 
@@ -246,7 +246,7 @@ class Controller:
         if self._synced:
             self._turns_unsynced = 0
             return max(_SHORTEST_WAIT_S, min(spec.interval_s, plan.look_again_in_s))
-        wait_s = min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0**self._turns_unsynced)
+        wait_s = min(LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0**self._turns_unsynced)
         self._turns_unsynced = min(self._turns_unsynced + 1, 16)
         log.info(
             "waiting_for_first_answers",

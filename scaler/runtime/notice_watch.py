@@ -17,7 +17,7 @@ log = structlog.get_logger()
 _SETTLE_S = 0.05
 """Notices come in bursts: one early look for a burst, not one for each notice."""
 _RETRY_S = 5.0
-"""After a source that cannot wait for news; its notices are still read at every tick."""
+"""After a source that cannot tell; its notices are still asked for at every turn."""
 
 
 class NoticeWatch:
@@ -27,6 +27,7 @@ class NoticeWatch:
         self._sources = dict(sources)
         self._clock = clock
         self._time_out_s = time_out_s
+        self._away: set[str] = set()
         self._told: dict[str, tuple[InterruptionNotice, ...]] = {}
 
     async def poll(self) -> None:
@@ -56,8 +57,11 @@ class NoticeWatch:
         try:
             async with asyncio.timeout(self._time_out_s):
                 self._told[name] = await source.current()
+            self._away.discard(name)
         except Exception:
-            log.warning("notice_source_away", source=name, exc_info=True)
+            if name not in self._away:
+                log.warning("notice_source_away", source=name, exc_info=True)
+            self._away.add(name)
 
     async def _watch(self, name: str, source: NoticeSource, wake: asyncio.Event) -> None:
         while True:
@@ -66,7 +70,7 @@ class NoticeWatch:
             except Exception:
                 log.warning("notice_source_cannot_wait", source=name, exc_info=True)
                 await self._clock.sleep(_RETRY_S)
-            await self._clock.sleep(_SETTLE_S)
+            await self._clock.sleep(_RETRY_S if name in self._away else _SETTLE_S)
             wake.set()
 
 

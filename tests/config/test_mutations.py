@@ -73,7 +73,7 @@ def loads_or_tells(data: bytes) -> None:
 
 
 @given(mutants())
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_a_changed_document_is_read_or_told_about(document: Any) -> None:
     loads_or_tells(yaml.safe_dump(document, allow_unicode=True).encode("utf-8", "surrogatepass"))
 
@@ -83,7 +83,7 @@ def test_a_changed_document_is_read_or_told_about(document: Any) -> None:
         st.tuples(st.integers(0, len(EXAMPLE) - 1), st.integers(0, 3), st.binary(max_size=6)), min_size=1, max_size=5
     )
 )
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_changed_bytes_are_read_or_told_about(edits: list[tuple[int, int, bytes]]) -> None:
     data = EXAMPLE
     for at, removed, added in edits:

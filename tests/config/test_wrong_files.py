@@ -141,6 +141,7 @@ def test_an_alias_may_repeat_a_value() -> None:
         (b"spec: !own x", "spec", "is not allowed"),
         (b"spec: !!int words", "spec", "'words' is no int"),
         (b"spec: " + b"9" * 5000, "spec", "is no int"),
+        (b"spec: 1" + b":1" * 400_000, "spec", "'1:1:1:1"),
     ],
 )
 def test_yaml_beyond_plain_values(data: bytes, path: str, message: str) -> None:
@@ -150,8 +151,13 @@ def test_yaml_beyond_plain_values(data: bytes, path: str, message: str) -> None:
 
 def test_a_date_stays_text() -> None:
     data = text_of(a_fleet("x")).replace(b"name: x", b"name: 2026-99-99")
-    (fleet,) = yaml_text.read_documents(data, Path("f"))
-    assert fleet.value["metadata"] == {"name": "2026-99-99"}
+    (document,) = yaml_text.read_documents(data, Path("f"))
+    assert document.value["metadata"] == {"name": "2026-99-99"}
+
+
+def test_a_time_of_day_is_no_number() -> None:
+    (document,) = yaml_text.read_documents(b"a: 1:30", Path("f"))
+    assert document.value == {"a": "1:30"}
 
 
 def test_every_fault_has_the_line_of_its_place() -> None:

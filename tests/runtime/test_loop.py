@@ -383,6 +383,16 @@ async def test_an_instance_lost_without_a_word_marks_its_offering_and_leaves_its
         assert running.phases == {}
 
 
+async def test_a_replica_that_lost_one_of_its_nodes_is_one_replica(world: World) -> None:
+    world.pool.put(an_instance("i"), replace(an_instance("j"), replica_id="r-i"))
+    world.ledger.put(a_worker("i", leases=3))
+    async with a_controller(world) as running:
+        await running.turn()
+        del world.pool.instances["i"]
+        await running.turn()
+        assert [view.instance_ids for view in running.snapshot.stages[0].replicas] == [("j",)]
+
+
 async def test_an_instance_that_we_ended_marks_nothing(world: World) -> None:
     world.pool.put(an_instance("i"))
     world.script.plans = [(), (an_end("i"),)]

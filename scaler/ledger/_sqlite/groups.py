@@ -166,6 +166,8 @@ def _drop_units(tx: Transaction, gid: int, group_state: int, reason: DropReason)
     states = Counter(state for state, _, _ in units)
     lengths = [tokens if state == COMMITTED else published for state, published, tokens in units]
     counters.pending -= states[PENDING] + states[BACKING_OFF]
+    counters.half_done -= states[PENDING]
+    counters.backing_off -= states[BACKING_OFF]
     counters.running -= states[LEASED]
     counters.buffered -= states[COMMITTED]
     counters.discarded_tokens += sum(lengths)

@@ -36,6 +36,10 @@ class Counters:
     next_due_s: float | None
     """No back-off ends before this."""
     pending: int
+    half_done: int
+    """Part of `pending`: not backing off, in a group of which a unit was leased before."""
+    backing_off: int
+    """Part of `pending`, disjoint from `half_done`; those whose time is over stay in it until the next lease."""
     running: int
     buffered: int
     ready_groups: int
