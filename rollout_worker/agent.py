@@ -291,4 +291,3 @@ def _tell_unavailable(state: RetryCallState) -> None:
     error = state.outcome.exception() if state.outcome else None
     wait_s = state.next_action.sleep if state.next_action else 0.0
     logs.warning("ledger_unavailable", attempt=state.attempt_number, wait_s=round(wait_s, 3), error=str(error))
-

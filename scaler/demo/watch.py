@@ -105,7 +105,8 @@ def read_status(url: str) -> Status:
     except (OSError, urllib.error.URLError, ValueError):
         return Status()
     stages = raw.get("stages") or [{}]
-    return Status(desired=stages[0].get("desired"), decision=str((stages[0].get("reason") or {}).get("message", "")))
+    sizes = stages[0].get("sizes", {})
+    return Status(desired=sizes.get("desired"), decision=str(sizes.get("message", "")))
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -44,6 +44,22 @@ def read(text: TraceText) -> CapacityTrace:
     )
 
 
+def dump(trace: CapacityTrace) -> str:
+    """The trace in this format: what `read` makes the same trace of."""
+    steps = sorted(
+        (time_s, order, series.name, count)
+        for order, series in enumerate(trace.series)
+        for time_s, count in zip(series.times_s, series.counts, strict=True)
+    )
+    ends = [
+        (trace.end_s, order, series.name, series.counts[-1])
+        for order, series in enumerate(trace.series)
+        if series.times_s[-1] < trace.end_s
+    ]
+    rows = (f"{time_s!r},{name},{count}\n" for time_s, _, name, count in [*steps, *ends])
+    return f"{HEADER}\n" + "".join(rows)
+
+
 def _add_row(text: TraceText, number: int, line: str, last_s: float, steps: dict[str, dict[float, int]]) -> float:
     cells = [cell.strip() for cell in line.split(",")]
     if len(cells) != 3 or not cells[1]:
