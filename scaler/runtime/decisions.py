@@ -11,12 +11,13 @@ def decision_json(plan: Plan, config_digest: str, leader_epoch: int) -> dict[str
     return {
         "config": config_digest,
         "leader_epoch": leader_epoch,
-        "stages": [_stage(stage) for stage in plan.stages],
+        "stages": [stage_json(stage) for stage in plan.stages],
         "commands": [_command(command) for command in plan.commands],
     }
 
 
-def _stage(stage: StagePlan) -> dict[str, Any]:
+def stage_json(stage: StagePlan) -> dict[str, Any]:
+    """One stage's sizes, the reason and the guard rails that had a word."""
     return {
         "stage": stage.stage,
         "desired": stage.desired,

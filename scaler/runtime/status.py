@@ -9,10 +9,10 @@ from dataclasses import asdict
 from typing import Any
 
 from scaler.model.interruption import InterruptionNotice
-from scaler.model.plan import StagePlan
 from scaler.model.reading import Reading
 from scaler.model.snapshot import OfferingView, PoolView, ReplicaView, Signals, Snapshot, StageView
 from scaler.model.spec import FleetSpec
+from scaler.runtime.decisions import stage_json
 from scaler.telemetry.readout import Readout
 
 
@@ -60,23 +60,10 @@ def _fleet(readout: Readout, snapshot: Snapshot, spec: FleetSpec, now_s: float) 
         "interval_s": spec.interval_s,
         "stages": [
             _stage(stage, now_s, max_age_s.get(stage.name, 0.0))
-            | ({"sizes": _sizes(plans[stage.name])} if stage.name in plans else {})
+            | (stage_json(plans[stage.name]) if stage.name in plans else {})
             for stage in snapshot.stages
         ],
         "stats": asdict(readout.stats) if readout.stats else None,
-    }
-
-
-def _sizes(plan: StagePlan) -> dict[str, Any]:
-    return {
-        "desired": plan.desired,
-        "requested": plan.requested,
-        "observed": plan.observed,
-        "ready": plan.ready,
-        "policy": plan.policy,
-        "spend_usd_per_h": plan.spend_usd_per_h,
-        "reason": plan.reason.code.value,
-        "message": plan.reason.message,
     }
 
 

@@ -145,7 +145,12 @@ def test_the_api_answers_and_changes_nothing(place: Place, capsys: pytest.Captur
         assert process.get(path, "HEAD") == (200, "")
         assert process.get(path, "POST")[0] == 405
     assert process.get("/status?last=-1")[0] == 400
-    assert process.status()["address"] == process.url
+    status = process.status()
+    assert status["address"] == process.url
+    stage = status["stages"][0]
+    assert (stage["desired"], stage["ready"], stage["reason"]["message"]) == (2, 2, "a fixed fleet of 2")
+    assert stage["signals"]["buffered_samples"]["freshness"] == "fresh"
+    assert stage["signals"]["unblocked_rate_per_s"]["freshness"] == "missing"
     assert "headrace_fleet_ready_replicas" in process.get("/metrics")[1]
     assert explain_decisions(process.url, 50, as_json=False) == 0
     said = capsys.readouterr().out
