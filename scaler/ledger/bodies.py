@@ -1,0 +1,209 @@
+"""Bodies (prompts, progress, samples) as safetensors bytes, and where large ones lie.
+
+Tokens are int32, log-probabilities float32, spans int64 of shape [n, 3] (start, end, version), masks uint8. A body of up
+to 64 KiB is stored in the ledger's own record, a larger one in the object store with its key in the record: one byte of
+tag says which. Never pickle: bodies cross trust boundaries.
+
+Errors: `ValueError` for bytes that are no body.
+"""
+
+import hashlib
+import json
+import os
+from array import array
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from safetensors import SafetensorError, TensorSpec, deserialize, serialize
+
+from scaler.model.work import FinishReason, Progress, Sample, VersionSpan
+
+INLINE_BYTES = 64 * 1024
+_INLINE, _OBJECT = b"\x00", b"\x01"
+_CODES = {"int32": "i", "float32": "f", "int64": "q", "uint8": "B", "I32": "i", "F32": "f", "I64": "q", "U8": "B"}
+
+
+class ObjectStore(Protocol):
+    """Where large bodies lie. A key is written once; writing it again with the same bytes is harmless."""
+
+    def put(self, key: str, body: bytes) -> None:
+        """Store durably."""
+        ...
+
+    def get(self, key: str) -> bytes:
+        """Read back; `KeyError` if it is not there."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Forget; unknown keys are ignored."""
+        ...
+
+
+class FolderStore:
+    """An object store in a folder: atomic, durable writes; keys are file names."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def put(self, key: str, body: bytes) -> None:
+        """Store durably."""
+        self._root.mkdir(parents=True, exist_ok=True)
+        path, scratch = self._root / key, self._root / f".{key}.{os.getpid()}"
+        with scratch.open("wb") as file:
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+        folder = os.open(self._root, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def get(self, key: str) -> bytes:
+        """Read back; `KeyError` if it is not there."""
+        try:
+            return (self._root / key).read_bytes()
+        except FileNotFoundError as error:
+            raise KeyError(key) from error
+
+    def delete(self, key: str) -> None:
+        """Forget; unknown keys are ignored."""
+        (self._root / key).unlink(missing_ok=True)
+
+
+def pack(store: ObjectStore | None, body: bytes) -> bytes:
+    """The record for a body: itself, or the key of the object it was put into (its sha256).
+
+    Raises:
+        ValueError: the body is large and there is no object store.
+    """
+    if len(body) <= INLINE_BYTES:
+        return _INLINE + body
+    if store is None:
+        raise ValueError(f"a body of {len(body)} bytes needs an object store, and none is configured")
+    key = hashlib.sha256(body).hexdigest()
+    store.put(key, body)
+    return _OBJECT + key.encode()
+
+
+def object_key(record: bytes) -> str | None:
+    """The object's key in a record, None where the body is inline."""
+    return record[1:].decode() if record[:1] == _OBJECT else None
+
+
+def unpack(store: ObjectStore | None, record: bytes) -> bytes:
+    """The body of a record."""
+    key = object_key(record)
+    if key is None:
+        return record[1:]
+    if store is None:
+        raise ValueError(f"body {key} lies in an object store, and none is configured")
+    return store.get(key)
+
+
+def encode_prompt(prompt: Sequence[int], payload: Mapping[str, str]) -> bytes:
+    """A unit's prompt and payload."""
+    return _serialize({"prompt": ("int32", [len(prompt)], prompt)}, {"payload": json.dumps(dict(payload))})
+
+
+def decode_prompt(body: bytes) -> tuple[tuple[int, ...], dict[str, str]]:
+    """Prompt and payload."""
+    tensors, _ = _deserialize(body)
+    return tuple(tensors["prompt"]), dict(json.loads(_metadata(body)["payload"]))
+
+
+def encode_progress(progress: Progress) -> bytes:
+    """A journal."""
+    return _serialize(_token_tensors(progress.tokens, progress.logprobs, progress.spans))
+
+
+def decode_progress(body: bytes) -> Progress:
+    """The journal in `body`."""
+    tensors, _ = _deserialize(body)
+    return Progress(
+        tokens=tuple(tensors["tokens"]), logprobs=tuple(tensors["logprobs"]), spans=_spans(tensors.get("spans", ()))
+    )
+
+
+def encode_sample(sample: Sample) -> bytes:
+    """A sample; its unit id is the record's key and is not in it."""
+    tensors = _token_tensors(sample.tokens, sample.logprobs, sample.spans)
+    if sample.mask is not None:
+        tensors["mask"] = ("uint8", [len(sample.mask)], sample.mask)
+    facts = {"finish_reason": sample.finish_reason.value}
+    if sample.reward is not None:
+        facts["reward"] = repr(float(sample.reward))
+    return _serialize(tensors, facts)
+
+
+def decode_sample(unit_id: str, body: bytes) -> Sample:
+    """The sample in `body`."""
+    tensors, masked = _deserialize(body)
+    facts = _metadata(body)
+    return Sample(
+        unit_id=unit_id,
+        tokens=tuple(tensors["tokens"]),
+        logprobs=tuple(tensors["logprobs"]),
+        spans=_spans(tensors.get("spans", ())),
+        finish_reason=FinishReason(facts["finish_reason"]),
+        mask=tuple(tensors["mask"]) if masked else None,
+        reward=float(facts["reward"]) if "reward" in facts else None,
+    )
+
+
+_Tensor = tuple[str, list[int], Sequence[int] | Sequence[float]]
+
+
+def _token_tensors(
+    tokens: Sequence[int], logprobs: Sequence[float], spans: Sequence[VersionSpan]
+) -> dict[str, _Tensor]:
+    flat = list(chain.from_iterable((span.start, span.end, span.version) for span in spans))
+    return {
+        "tokens": ("int32", [len(tokens)], tokens),
+        "logprobs": ("float32", [len(logprobs)], logprobs),
+        "spans": ("int64", [len(spans), 3], flat),
+    }
+
+
+def _serialize(tensors: Mapping[str, _Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
+    # The arrays are kept in a list until the bytes are made: a spec only holds their address.
+    arrays = [array(_CODES[dtype], values) for dtype, _, values in tensors.values()]
+    specs = {
+        name: TensorSpec(
+            dtype=dtype,
+            shape=shape,
+            data_ptr=values.buffer_info()[0] if values else 1,
+            data_len=len(values) * values.itemsize,
+        )
+        for (name, (dtype, shape, _)), values in zip(tensors.items(), arrays, strict=True)
+    }
+    return bytes(serialize(specs, dict(metadata) if metadata else None))
+
+
+def _deserialize(body: bytes) -> "tuple[dict[str, array[Any]], bool]":
+    try:
+        raw = dict(cast("list[tuple[str, dict[str, Any]]]", deserialize(body)))  # type: ignore[no-untyped-call]
+    except SafetensorError as error:
+        raise ValueError(f"no safetensors body: {error}") from error
+    tensors = {name: _values(tensor) for name, tensor in raw.items()}
+    return tensors, "mask" in tensors
+
+
+def _values(tensor: Mapping[str, Any]) -> "array[Any]":
+    values: array[Any] = array(_CODES[tensor["dtype"]])
+    values.frombytes(bytes(tensor["data"]))
+    return values
+
+
+def _metadata(body: bytes) -> dict[str, str]:
+    """The free-form header of the format: 8 bytes of header length, then the header's JSON."""
+    length = int.from_bytes(body[:8], "little")
+    header: dict[str, dict[str, str]] = json.loads(body[8 : 8 + length])
+    return header.get("__metadata__", {})
+
+
+def _spans(flat: Sequence[int]) -> tuple[VersionSpan, ...]:
+    return tuple(VersionSpan(*flat[i : i + 3]) for i in range(0, len(flat), 3))

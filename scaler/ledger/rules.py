@@ -1,0 +1,71 @@
+"""The rules of the ledger that are plain arithmetic, shared by the engines that decide in Python.
+
+Pure. `audit` must not import this: a mistake here has to be seen by somebody who did not make it.
+"""
+
+from scaler.model.job import JobSettings
+from scaler.model.work import Progress, ProgressDelta, Resume, VersionSpan
+
+
+def admissible(settings: JobSettings, running: int, buffered: int) -> int:
+    """Units that may be leased now; see `JobSettings` for the formula. Never negative."""
+    bound = (settings.max_staleness + 1) * settings.batch_samples * settings.batches_per_version
+    return max(0, min(settings.max_concurrent - running, bound - buffered - running))
+
+
+def too_stale(oldest_version: int, trainer_version: int, max_staleness: int) -> bool:
+    """Whether a sample can no longer be trained on; queue time is in it, since both versions are those at consumption."""
+    return trainer_version - oldest_version > max_staleness
+
+
+def backoff_s(settings: JobSettings, returns: int) -> float:
+    """Wait before a unit that came back `returns` >= 1 times in a row is leased again: doubles up to the bound."""
+    return min(settings.backoff_max_s, settings.backoff_initial_s * 2.0 ** min(returns - 1, 60))
+
+
+def kept_tokens(resume: Resume, published: int) -> int:
+    """Of `published` tokens, how many the next holder continues from.
+
+    A turn boundary is not known to the ledger: a TURN unit's worker publishes whole turns only, so all of it is kept.
+    """
+    return 0 if resume is Resume.RESTART else published
+
+
+def length_bucket(tokens: int) -> str:
+    """The smallest power of two that is at least `tokens`, as a label: drops are reported by length."""
+    return str(1 << max(0, tokens - 1).bit_length())
+
+
+def merge_delta(progress: Progress, delta: ProgressDelta) -> Progress:
+    """Progress with the delta appended; tokens already there are left as they are.
+
+    Raises:
+        ValueError: the delta starts beyond what is stored, or its parts differ in length.
+    """
+    have = len(progress.tokens)
+    if delta.start > have:
+        raise ValueError(f"progress ends at {have}, delta starts at {delta.start}")
+    if len(delta.tokens) != len(delta.logprobs):
+        raise ValueError("a delta has as many log-probabilities as tokens")
+    skip = have - delta.start
+    if skip >= len(delta.tokens):
+        return progress
+    return Progress(
+        tokens=progress.tokens + delta.tokens[skip:],
+        logprobs=progress.logprobs + delta.logprobs[skip:],
+        spans=join_spans(progress.spans, delta.spans, have),
+    )
+
+
+def join_spans(kept: tuple[VersionSpan, ...], new: tuple[VersionSpan, ...], at: int) -> tuple[VersionSpan, ...]:
+    """Spans of `kept` followed by the part of `new` from position `at` on; neighbours of one version become one span."""
+    joined = list(kept)
+    for span in new:
+        start = max(span.start, at)
+        if start >= span.end:
+            continue
+        if joined and joined[-1].version == span.version and joined[-1].end == start:
+            joined[-1] = VersionSpan(joined[-1].start, span.end, span.version)
+        else:
+            joined.append(VersionSpan(start, span.end, span.version))
+    return tuple(joined)
