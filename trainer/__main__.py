@@ -35,10 +35,10 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--weights", type=Path, required=True, help="folder that versions are published into")
     parser.add_argument("--checkpoints", type=Path, required=True, help="folder of checkpoints")
     parser.add_argument("--task", choices=sorted(TASKS), default="repeat")
-    parser.add_argument("--updates", type=int, required=True, help="step to stop at, counted over restarts")
+    parser.add_argument("--updates", type=positive, required=True, help="step to stop at, counted over restarts")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--owner", default=f"{socket.gethostname()}/{os.getpid()}")
-    parser.add_argument("--threads", type=int, help="torch threads")
+    parser.add_argument("--threads", type=positive, help="torch threads")
     _add_job_options(parser)
     _add_learning_options(parser)
     parser.add_argument("--metrics-file", type=Path, help="append one JSON line an update")
@@ -46,26 +46,33 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+def positive(text: str) -> int:
+    """A whole number above 0, or argparse's complaint."""
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is below 1")
+    return number
+
+
 def _add_job_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("job")
     group.add_argument("--configure", action="store_true", help="set the job's rules (else the controller does)")
-    group.add_argument("--batch-groups", type=int, default=8)
-    group.add_argument("--group-size", type=int, default=8)
+    group.add_argument("--batch-groups", type=positive, default=8)
+    group.add_argument("--group-size", type=positive, default=8)
     group.add_argument("--max-staleness", type=int, default=2)
     group.add_argument("--on-stale", choices=[value.value for value in OnStale], default=OnStale.DROP.value)
     group.add_argument("--time-bound-s", type=float, default=600.0, help="longest a unit may take")
     group.add_argument("--refill-rounds", type=int, default=2, help="times that groups without spread are replaced")
     group.add_argument("--refill-wait-s", type=float, default=2.0, help="longest wait of one such round")
-    group.add_argument("--keep-versions", type=int, default=4)
-    group.add_argument("--keep-checkpoints", type=int, default=3)
+    group.add_argument("--keep-versions", type=positive, default=4)
+    group.add_argument("--keep-checkpoints", type=positive, default=3)
 
 
 def _add_learning_options(parser: argparse.ArgumentParser) -> None:
     learning, loss = UpdateSettings(), LossSettings()
     group = parser.add_argument_group("learning")
     group.add_argument("--lr", type=float, default=learning.learning_rate)
-    group.add_argument("--minibatches", type=int, default=learning.minibatches)
-    group.add_argument("--epochs", type=int, default=learning.epochs)
+    group.add_argument("--minibatches", type=positive, default=learning.minibatches)
+    group.add_argument("--epochs", type=positive, default=learning.epochs)
     group.add_argument("--clip", type=float, default=loss.clip)
     group.add_argument("--weight-cap", type=float, default=loss.weight_cap)
     group.add_argument("--entropy-bonus", type=float, default=loss.entropy_bonus)

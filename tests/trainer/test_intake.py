@@ -86,6 +86,12 @@ def test_a_replacement_that_comes_late_but_in_time_is_taken() -> None:
     assert buffer.take() == (["b1", "late"], 1)
 
 
+def test_a_batch_that_comes_again_is_taken_as_it_is() -> None:
+    buffer = Buffer(FLAT, SPREAD, SPREAD)
+    assert buffer.ledger.take_batch(buffer.ledger.attach_trainer("killed"), 2, 0, 1) is not None
+    assert buffer.take() == (["b0", "b1"], 0)
+
+
 def test_while_waiting_the_stock_is_kept_up() -> None:
     buffer = Buffer(SPREAD)
     buffer.clock.during = lambda: buffer.add("late", SPREAD) if buffer.clock.pauses == 30 else None

@@ -88,25 +88,8 @@ def test_a_kill_at_any_phase_changes_no_weight_of_any_version(
     assert run.digests() == digests
     assert ledger.acked == calm.acked == [1, 2, 3, 4]
     assert ledger.batches == calm.batches
-    assert not set(list(ledger.units)[: len(calm.units)]) - set(calm.units)
-
-
-def test_a_batch_that_comes_again_is_not_filtered_again(tmp_path: Path) -> None:
-    ledger = MemoryLedger(JOB)
-    run = run_in(tmp_path, ledger)
-
-    def kill(step: int, entered: str) -> None:
-        if entered == Phase.TRAIN:
-            raise Killed
-
-    with pytest.raises(Killed):
-        run.trainer(kill).run()
-    before = ledger.batches[1]
-    ledger.calls.clear()
-    run.trainer(updates=1).run()
-    assert "take_more" not in ledger.calls
-    assert ledger.batches[1] == before
-    assert run.records[0].redelivered
+    both = min(len(ledger.units), len(calm.units))
+    assert list(ledger.units)[:both] == list(calm.units)[:both]
 
 
 @pytest.mark.parametrize("every", [3, 4, 7])
@@ -187,6 +170,9 @@ def test_prompts_are_neither_put_twice_nor_left_out_over_restarts(tmp_path: Path
     groups = list(dict.fromkeys(unit.group_id for unit in ledger.units.values()))
     assert groups == [f"g{index:08d}" for index in range(len(groups))]
     assert len(ledger.units) == len(groups) * JOB.group_size
+    checkpoint = CheckpointStore(run.settings.checkpoints).load_newest()
+    assert checkpoint is not None
+    assert checkpoint.state.next_prompt == len(groups)
 
 
 def test_a_full_store_does_not_stop_the_trainer(tmp_path: Path) -> None:
