@@ -1,0 +1,162 @@
+"""`headrace demo`: the whole loop on this machine, with its view, its sums and its picture."""
+
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from scaler.demo.moments import Moment, Run
+from scaler.demo.play_plan import DemoError, play_plan
+from scaler.demo.summary import Labels, Summary, summarise, tokens_in_progress
+from scaler.demo.view import View, open_view
+from scaler.demo.watch import Watch
+from scaler.demo.world import World
+from scaler.ledger.audit import audit
+from scaler.ledger.contract import Ledger
+from scaler.ledger.history import HistoryEvent
+from scaler.model.work import ReleaseReason
+
+LOOK_EVERY_S = 0.5
+LIMIT_S = 175.0
+"""A demo that has not finished its updates by then is ended, and says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    """What a person asked for."""
+
+    trace: Path | None
+    seed: int
+    summary: Path | None
+    plot: Path | None
+    updates: int
+    progress: bool
+    keep: Path | None
+
+
+def run_demo(options: DemoOptions) -> int:
+    """0: nothing lost, nothing doubled; 1: something was, or it did not finish; 2: wrong input; 130: Ctrl-C."""
+    console = Console()
+    try:
+        plan = play_plan(options.trace)
+    except DemoError as error:
+        print(error, file=sys.stderr)
+        return 2
+    with _folder(options.keep) as folder:
+        world = World(
+            folder=folder,
+            seed=options.seed,
+            updates=options.updates,
+            progress=options.progress,
+            trace=plan.trace,
+        )
+        return _play(world, options, console)
+
+
+def _play(world: World, options: DemoOptions, console: Console) -> int:
+    started_at_s = time.time()
+    problem, moments = None, []
+    try:
+        world.start()
+        watch = Watch(world, world.open_ledger(), started_at_s)
+        with open_view(console, options.updates, world.scale.ceiling) as view:
+            problem = _watch(watch, view)
+        moments = watch.moments
+    except KeyboardInterrupt:
+        console.print("stopping", style="dim")
+        return 130
+    finally:
+        world.stop()
+    return _conclude(world, Watch(world, world.open_ledger(), started_at_s), moments, problem, options, console)
+
+
+def _watch(watch: Watch, view: View) -> str | None:
+    """Look until the trainer is done; says what went wrong, if something did."""
+    while True:
+        moment = watch.look(time.time())
+        view.show(moment)
+        if not watch.world.children["trainer"].running:
+            return None if watch.world.dead() is None else _obituary(watch.world)
+        if watch.world.dead() is not None:
+            return _obituary(watch.world)
+        if moment.at_s > LIMIT_S:
+            return f"not finished after {LIMIT_S:.0f} s: {moment.updates} of {watch.world.updates} updates"
+        time.sleep(LOOK_EVERY_S)
+
+
+def _obituary(world: World) -> str:
+    child = world.dead()
+    if child is None:
+        return "a process died"
+    return f"{child.name} ended with exit code {child.process.poll()}:\n{child.last_words()}"
+
+
+def _conclude(
+    world: World, watch: Watch, moments: list[Moment], problem: str | None, options: DemoOptions, console: Console
+) -> int:
+    run = Run(
+        moments=tuple(moments),
+        updates=tuple(watch.updates()),
+        interruptions=tuple(watch.interruptions()),
+        min_replicas=world.scale.floor,
+        max_replicas=world.scale.ceiling,
+        title=f"headrace demo: task {world.scale.task}, seed {world.seed}, trace {Path(world.trace.source).name}",
+    )
+    summary = _sum_up(run, watch.ledger, world)
+    if options.summary is not None:
+        options.summary.parent.mkdir(parents=True, exist_ok=True)
+        options.summary.write_text(json.dumps(summary.as_dict(), indent=1) + "\n")
+    if options.plot is not None:
+        from scaler.demo.plot import draw
+
+        draw(run, options.plot)
+    _print(summary, console)
+    if problem is not None:
+        print(problem, file=sys.stderr)
+    return 0 if summary.ok and problem is None else 1
+
+
+def _sum_up(run: Run, ledger: Ledger, world: World) -> Summary:
+    ledger.expire()
+    for worker in ledger.workers():
+        ledger.release_worker(worker.identity.worker, ReleaseReason.WORKER_LOST)
+    labels = Labels(task=world.scale.task, seed=world.seed, progress_published=world.progress)
+    held = tokens_in_progress(list(_history(ledger)))
+    return summarise(run, ledger.stats(), audit(ledger), world.generated_tokens(), held, labels)
+
+
+def _history(ledger: Ledger) -> Iterator[HistoryEvent]:
+    after = 0
+    while page := ledger.history(after):
+        yield from page
+        after = page[-1].seq
+
+
+def _print(summary: Summary, console: Console) -> None:
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    for name, value in summary.as_dict().items():
+        table.add_row(name, str(value))
+    console.print(table)
+    verdict = "nothing lost, nothing doubled" if summary.ok else "SOMETHING WAS LOST OR DOUBLED"
+    console.print(verdict, style="green" if summary.ok else "bold red")
+
+
+@contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep.resolve()
+        return
+    folder = Path(tempfile.mkdtemp(prefix="headrace-demo-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
