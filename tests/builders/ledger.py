@@ -1,6 +1,8 @@
 """Units, progress and samples for tests of ledgers: name only what the test is about."""
 
-from scaler.ledger.contract import Beat, Commit, Ledger, Release
+from collections import Counter
+
+from scaler.ledger.contract import Beat, Commit, Ledger, Release, UnitState
 from scaler.model.job import JobSettings, OnStale, WorkerIdentity, WorkerStatus
 from scaler.model.work import (
     FinishReason,
@@ -134,3 +136,8 @@ def run_units(ledger: Ledger, worker: str, n: int, *, tokens: int = 4, version: 
 def ids(leases: tuple[Lease, ...]) -> list[str]:
     """Unit ids, in the order they were handed out."""
     return [lease.unit.unit_id for lease in leases]
+
+
+def states(ledger: Ledger) -> dict[UnitState, int]:
+    """How many units are in each state."""
+    return dict(Counter(entry.state for entry in ledger.census()))

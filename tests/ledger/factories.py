@@ -4,9 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from scaler.ledger.sqlite import open_path
-
 from scaler.ledger.contract import Ledger
+from scaler.ledger.sqlite import open_path
 
 START_S = 1_000_000.0
 """Where every store's clock starts."""

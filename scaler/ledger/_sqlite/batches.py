@@ -4,6 +4,8 @@ At most one batch is open: an unacknowledged one comes again before there is a n
 in batches, acknowledged or not, and not rejected since.
 """
 
+# ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
+
 import dataclasses
 import json
 from collections.abc import Sequence
@@ -15,7 +17,7 @@ from scaler.ledger._sqlite.schema import CONSUMED, DONE, READY, TAKEN
 from scaler.ledger._sqlite.specs import SPEC_COLUMNS, SPEC_TABLES, SpecDecoder
 from scaler.ledger._sqlite.transaction import Transaction
 from scaler.ledger.bodies import decode_sample, unpack
-from scaler.ledger.history import EventKind
+from scaler.ledger.history import EventKind, Scalar
 from scaler.model.job import TrainerReport
 from scaler.model.work import Batch, DropReason, GroupSamples, PolicyVersion
 
@@ -33,7 +35,7 @@ class OpenBatch:
 def attach(tx: Transaction, owner: str) -> int:
     """See `Ledger.attach_trainer`."""
     tx.counters.trainer_epoch += 1
-    facts = {"trainer_epoch": tx.counters.trainer_epoch, "owner": owner}
+    facts: dict[str, Scalar] = {"trainer_epoch": tx.counters.trainer_epoch, "owner": owner}
     tx.record(EventKind.TRAINER_ATTACHED, data=facts)
     return tx.counters.trainer_epoch
 
@@ -104,7 +106,7 @@ def publish(tx: Transaction, trainer_epoch: int, version: PolicyVersion) -> None
             return
     counters.version, counters.version_epoch = version.step, trainer_epoch
     tx.db.execute("UPDATE jobs SET digest = ? WHERE job = ?", (version.digest, tx.job))
-    facts = {"step": version.step, "digest": version.digest, "trainer_epoch": trainer_epoch}
+    facts: dict[str, Scalar] = {"step": version.step, "digest": version.digest, "trainer_epoch": trainer_epoch}
     tx.record(EventKind.PUBLISHED, data=facts)
     sweep_stale(tx)
 
@@ -124,18 +126,18 @@ def read(tx: Transaction, batch_id: int, *, redelivered: bool) -> Batch:
 
 
 def _members(tx: Transaction, batch_id: int) -> list[tuple[int, str, int]]:
-    query = f"SELECT gid, name, place FROM groups WHERE job = ? AND batch = ? AND state = {TAKEN} ORDER BY place"  # noqa: S608
+    query = f"SELECT gid, name, place FROM groups WHERE job = ? AND batch = ? AND state = {TAKEN} ORDER BY place"
     return tx.db.execute(query, (tx.job, batch_id)).fetchall()
 
 
 def _drop_stale_ready(tx: Transaction, oldest_usable: int) -> None:
-    query = f"SELECT gid, oldest FROM groups WHERE job = ? AND state = {READY} ORDER BY ready"  # noqa: S608
+    query = f"SELECT gid, oldest FROM groups WHERE job = ? AND state = {READY} ORDER BY ready"
     rows = tx.db.execute(query, (tx.job,)).fetchall()
     drop_as_stale(tx, [gid for gid, oldest in rows if oldest < oldest_usable])
 
 
 def _fill(tx: Transaction, batch: OpenBatch, count: int, first_place: int) -> None:
-    query = f"SELECT gid, size FROM groups WHERE job = ? AND state = {READY} ORDER BY ready LIMIT ?"  # noqa: S608
+    query = f"SELECT gid, size FROM groups WHERE job = ? AND state = {READY} ORDER BY ready LIMIT ?"
     chosen = tx.db.execute(query, (tx.job, count)).fetchall()
     tx.db.executemany(
         f"UPDATE groups SET state = {TAKEN}, batch = ?, place = ? WHERE gid = ?",
@@ -175,7 +177,7 @@ def _ack_one(tx: Transaction, batch_id: int) -> bool:
 
 def _read_group(tx: Transaction, specs: SpecDecoder, gid: int, name: str) -> GroupSamples:
     rows = tx.db.execute(
-        f"SELECT u.attempt, b.body, {SPEC_COLUMNS} FROM {SPEC_TABLES} JOIN samples b ON b.uid = u.uid"  # noqa: S608
+        f"SELECT u.attempt, b.body, {SPEC_COLUMNS} FROM {SPEC_TABLES} JOIN samples b ON b.uid = u.uid"
         " WHERE u.uid >= ? AND u.uid < ? ORDER BY u.uid",
         unit_range(gid),
     ).fetchall()

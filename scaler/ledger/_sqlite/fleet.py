@@ -1,5 +1,7 @@
 """Workers: registered, told to leave, gone; and what every reply tells them."""
 
+# ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
+
 import dataclasses
 import json
 from collections.abc import Iterable
@@ -39,14 +41,14 @@ class WorkerRow:
 
 def find_worker(tx: Transaction, worker: str) -> WorkerRow | None:
     """A worker that was ever registered and not forgotten since."""
-    row = tx.db.execute(f"SELECT {_COLUMNS} FROM workers WHERE job = ? AND name = ?", (tx.job, worker)).fetchone()  # noqa: S608
+    row = tx.db.execute(f"SELECT {_COLUMNS} FROM workers WHERE job = ? AND name = ?", (tx.job, worker)).fetchone()
     return None if row is None else WorkerRow(*row)
 
 
 def note_heartbeat(tx: Transaction, worker: str, status: WorkerStatus) -> WorkerRow | None:
     """Keep what a worker says of itself."""
     row = tx.db.execute(
-        f"UPDATE workers SET seen_at_s = ?, status = ? WHERE job = ? AND name = ? RETURNING {_COLUMNS}",  # noqa: S608
+        f"UPDATE workers SET seen_at_s = ?, status = ? WHERE job = ? AND name = ? RETURNING {_COLUMNS}",
         (tx.now_s, json.dumps(dataclasses.asdict(status)), tx.job, worker),
     ).fetchone()
     return None if row is None else WorkerRow(*row)

@@ -1,5 +1,7 @@
 """Handing out leases: what is decided in the transaction, and the leases made of it once the lock is free."""
 
+# ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,8 +49,8 @@ def grant(tx: Transaction, worker: str, n: int, ttl_s: float) -> Grant:
     end_back_offs(tx)
     row = find_worker(tx, worker)
     deadline_s = tx.now_s + ttl_s
-    room = 0 if row is None or not row.may_lease else _room(tx, n)
-    units = _hand_out(tx, row, room, deadline_s) if row is not None and room else ()
+    room = _room(tx, n)
+    units = _hand_out(tx, row, room, deadline_s) if row is not None and row.may_lease and room > 0 else ()
     counters = tx.counters
     return Grant(
         worker=worker,
@@ -78,8 +80,16 @@ def reply(grant: Grant, objects: ObjectStore) -> LeaseReply:
 
 
 def _room(tx: Transaction, n: int) -> int:
+    """How many units the call may take: half-done groups first, then what admission leaves for fresh ones.
+
+    A group that was admitted keeps the places of all its units while they wait. Without that, fresh groups would take
+    the place of a unit that backs off, and once the bound is full of groups that each lack a unit, nothing moves again.
+    """
     counters = tx.counters
-    return max(0, min(n, counters.pending, admissible(tx.settings, counters.running, counters.buffered)))
+    in_hand = min(counters.half_done, n)
+    kept = counters.buffered + counters.half_done + counters.backing_off
+    fresh = min(n - in_hand, admissible(tx.settings, counters.running, kept))
+    return min(in_hand + fresh, tx.settings.max_concurrent - counters.running)
 
 
 def _hand_out(tx: Transaction, row: WorkerRow, n: int, deadline_s: float) -> tuple[GrantedUnit, ...]:
@@ -89,6 +99,7 @@ def _hand_out(tx: Transaction, row: WorkerRow, n: int, deadline_s: float) -> tup
     _admit_rest_of_group(tx, *taken[-1][:2])
     counters = tx.counters
     counters.pending -= len(taken)
+    counters.half_done -= sum(rank < counters.admitted for _, rank, _, _ in taken)
     counters.running += len(taken)
     counters.next_expiry_s = min(deadline_s, counters.next_expiry_s or deadline_s)
     counters.salvages += sum(published > 0 for _, _, _, published in taken)
@@ -110,7 +121,7 @@ def _take(tx: Transaction, wid: int, n: int, deadline_s: float) -> list[Taken]:
     counters.fence += 1
     counters.admitted += 1
     taken: list[Taken] = tx.db.execute(
-        f"UPDATE units SET state = {LEASED}, owner = ?, deadline_s = ?, store_epoch = ?, fence = ?,"  # noqa: S608
+        f"UPDATE units SET state = {LEASED}, owner = ?, deadline_s = ?, store_epoch = ?, fence = ?,"
         " attempt = attempt + 1, rank = min(rank, ?) WHERE uid IN"
         f" (SELECT uid FROM units WHERE job = ? AND state = {PENDING} ORDER BY rank, uid LIMIT ?)"
         " RETURNING uid, rank, attempt, published",
@@ -122,12 +133,12 @@ def _take(tx: Transaction, wid: int, n: int, deadline_s: float) -> list[Taken]:
 def _admit_rest_of_group(tx: Transaction, last_uid: int, rank: int) -> None:
     """Only the last group of a call can have been admitted in part; its other units now go before fresh ones."""
     if rank == tx.counters.admitted:
-        tx.db.execute(
-            f"UPDATE units SET rank = ?1 WHERE uid > ?2 AND uid < ((?2 >> 20) + 1) << 20 AND rank = {FRESH}",  # noqa: S608
+        tx.counters.half_done += tx.db.execute(
+            f"UPDATE units SET rank = ?1 WHERE uid > ?2 AND uid < ((?2 >> 20) + 1) << 20 AND rank = {FRESH}",
             (rank, last_uid),
-        )
+        ).rowcount
 
 
 def _specs(tx: Transaction, uids: Sequence[int]) -> dict[int, tuple[Any, ...]]:
-    query = f"SELECT {SPEC_COLUMNS} FROM {SPEC_TABLES} WHERE u.uid IN (SELECT value FROM json_each(?))"  # noqa: S608
+    query = f"SELECT {SPEC_COLUMNS} FROM {SPEC_TABLES} WHERE u.uid IN (SELECT value FROM json_each(?))"
     return {row[0]: row for row in tx.db.execute(query, (str(uids),))}

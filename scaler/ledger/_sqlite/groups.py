@@ -5,6 +5,8 @@ at the first moment that shows it: a publication, a heartbeat, a commit, a relea
 longer be trained on holds a place of admission, and no lease hands it out.
 """
 
+# ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
+
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -81,7 +83,7 @@ def drop_stale(tx: Transaction, gids: Iterable[int]) -> set[int]:
     oldest_usable = oldest_usable_version(tx)
     if oldest_usable is None:
         return set()
-    query = f"SELECT 1 FROM groups WHERE gid = ? AND state IN ({OPEN}, {READY}) AND oldest < ?"  # noqa: S608
+    query = f"SELECT 1 FROM groups WHERE gid = ? AND state IN ({OPEN}, {READY}) AND oldest < ?"
     stale = [gid for gid in sorted(set(gids)) if tx.db.execute(query, (gid, oldest_usable)).fetchone()]
     drop_as_stale(tx, stale)
     return set(stale)
@@ -92,7 +94,7 @@ def sweep_stale(tx: Transaction) -> None:
     oldest_usable = oldest_usable_version(tx)
     if oldest_usable is None:
         return
-    query = f"SELECT gid FROM groups WHERE job = ? AND state = {OPEN} AND oldest IS NOT NULL AND oldest < ?"  # noqa: S608
+    query = f"SELECT gid FROM groups WHERE job = ? AND state = {OPEN} AND oldest IS NOT NULL AND oldest < ?"
     drop_as_stale(tx, [gid for (gid,) in tx.db.execute(query, (tx.job, oldest_usable)).fetchall()])
 
 
@@ -164,6 +166,8 @@ def _drop_units(tx: Transaction, gid: int, group_state: int, reason: DropReason)
     states = Counter(state for state, _, _ in units)
     lengths = [tokens if state == COMMITTED else published for state, published, tokens in units]
     counters.pending -= states[PENDING] + states[BACKING_OFF]
+    counters.half_done -= states[PENDING]
+    counters.backing_off -= states[BACKING_OFF]
     counters.running -= states[LEASED]
     counters.buffered -= states[COMMITTED]
     counters.discarded_tokens += sum(lengths)

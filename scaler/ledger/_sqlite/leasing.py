@@ -1,12 +1,14 @@
 """A lease's life: kept alive, turned into a sample, given back."""
 
+# ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scaler.ledger._sqlite.fleet import control_of, note_commits, note_heartbeat
 from scaler.ledger._sqlite.groups import drop_stale
 from scaler.ledger._sqlite.objects import UnitObjects, forget_bodies
-from scaler.ledger._sqlite.returning import give_back
+from scaler.ledger._sqlite.returning import count_pending, give_back
 from scaler.ledger._sqlite.schema import BACKING_OFF, COMMITTED, DROPPED, LEASED, PENDING, READY
 from scaler.ledger._sqlite.transaction import Transaction
 from scaler.ledger._sqlite.units import UnitRow, append_progress, entry, find_units, note_oldest, renew_oldest
@@ -116,7 +118,7 @@ def _count_commit(tx: Transaction, unit: UnitRow, packed: PackedCommit) -> None:
     if unit.state == LEASED:
         counters.running -= 1
     else:
-        counters.pending -= 1
+        count_pending(tx, [unit], -1)
     counters.buffered += 1
     counters.committed_tokens += packed.tokens
     unit.state, unit.tokens = COMMITTED, packed.tokens

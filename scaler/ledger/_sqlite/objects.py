@@ -5,6 +5,8 @@ between, or a large commit that is refused, leaves a file that nobody names; it 
 be deleted on refusal: two holders may have made the very same bytes.)
 """
 
+# ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
+
 import hashlib
 
 from scaler.ledger._sqlite.transaction import Transaction
@@ -44,7 +46,7 @@ def delete_object(objects: ObjectStore, unit_id: str, record: bytes) -> None:
 def forget_bodies(tx: Transaction, table: str, name: str, first_uid: int, end_uid: int) -> None:
     """Delete bodies of units of the group `name`; their objects go once the transaction is durable."""
     rows = tx.db.execute(
-        f"DELETE FROM {table} WHERE uid >= ? AND uid < ? RETURNING uid, iif(substr(body, 1, 1) = x'01', body, NULL)",  # noqa: S608
+        f"DELETE FROM {table} WHERE uid >= ? AND uid < ? RETURNING uid, iif(substr(body, 1, 1) = x'01', body, NULL)",
         (first_uid, end_uid),
     ).fetchall()
     tx.garbage.extend((tx.unit_id(name, uid), record) for uid, record in rows if record is not None)

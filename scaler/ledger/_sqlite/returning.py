@@ -1,5 +1,7 @@
 """How a lease ends without a sample: given back, run out, void; and what follows for the unit and its group."""
 
+# ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
+
 from collections.abc import Mapping, Sequence
 
 from scaler.ledger._sqlite.groups import drop_groups
@@ -7,7 +9,7 @@ from scaler.ledger._sqlite.objects import forget_bodies
 from scaler.ledger._sqlite.schema import BACKING_OFF, DEAD_LETTERED, LEASED, PENDING
 from scaler.ledger._sqlite.transaction import Transaction
 from scaler.ledger._sqlite.units import RESUMES, UnitRow, entry, name_units, renew_oldest, units_where
-from scaler.ledger.history import EventKind
+from scaler.ledger.history import EventKind, Scalar
 from scaler.ledger.rules import backoff_s, kept_tokens
 from scaler.model.work import DropReason, ReleaseReason
 
@@ -34,10 +36,12 @@ def end_back_offs(tx: Transaction) -> None:
     counters = tx.counters
     if counters.next_due_s is None or counters.next_due_s > tx.now_s:
         return
-    tx.db.execute(
+    over = tx.db.execute(
         f"UPDATE units SET state = {PENDING} WHERE job = ? AND state = {BACKING_OFF} AND due_s <= ?",
         (tx.job, tx.now_s),
-    )
+    ).rowcount
+    counters.backing_off -= over
+    counters.half_done += over
     (counters.next_due_s,) = tx.db.execute(
         f"SELECT min(due_s) FROM units WHERE job = ? AND state = {BACKING_OFF}", (tx.job,)
     ).fetchone()
@@ -77,11 +81,19 @@ def give_back(
         [(row.state, _due_s(tx, row), row.published, row.oldest, row.failures, row.returns, row.uid) for row in leased],
     )
     tx.counters.running -= len(leased)
-    tx.counters.pending += len(leased)
+    count_pending(tx, leased, 1)
     tx.record(EventKind.RELEASED, entries, keys=_RELEASED_KEYS, worker=worker)
     if reason is ReleaseReason.UNIT_FAILURE:
         _dead_letter(tx, [row for row in leased if row.failures >= tx.settings.unit_failure_limit], errors or {})
     return len(leased)
+
+
+def count_pending(tx: Transaction, rows: Sequence[UnitRow], sign: int) -> None:
+    """Count units that begin (1) or cease (-1) to wait in a group that was admitted, by the state in the rows."""
+    backing_off = sum(row.state == BACKING_OFF for row in rows)
+    tx.counters.pending += sign * len(rows)
+    tx.counters.backing_off += sign * backing_off
+    tx.counters.half_done += sign * (len(rows) - backing_off)
 
 
 def _forget_owners(tx: Transaction, rows: Sequence[UnitRow]) -> None:
@@ -89,7 +101,7 @@ def _forget_owners(tx: Transaction, rows: Sequence[UnitRow]) -> None:
         tx.db.executemany("UPDATE units SET owner = NULL WHERE uid = ?", [(row.uid,) for row in rows])
 
 
-def _release(tx: Transaction, row: UnitRow, reason: ReleaseReason) -> tuple[object, ...]:
+def _release(tx: Transaction, row: UnitRow, reason: ReleaseReason) -> tuple[Scalar, ...]:
     """Change `row`; returns its history entry."""
     published = row.published
     kept = kept_tokens(RESUMES[row.resume], published)
@@ -130,7 +142,7 @@ def _dead_letter(tx: Transaction, rows: Sequence[UnitRow], errors: Mapping[int, 
         "INSERT INTO dead_letters (job, unit_id, failures, error) VALUES (?, ?, ?, ?)",
         [(tx.job, row.unit_id, row.failures, errors.get(row.uid, "")) for row in rows],
     )
-    tx.counters.pending -= len(rows)
+    count_pending(tx, rows, -1)
     tx.counters.dead_lettered += len(rows)
     tx.counters.discarded_tokens += sum(row.published for row in rows)
     tx.record(EventKind.DEAD_LETTERED, [(row.unit_id, row.failures) for row in rows], keys=("failures",))

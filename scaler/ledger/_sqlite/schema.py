@@ -9,6 +9,8 @@ are written once. What has to be searched is in partial indexes, so that finishe
 `stats` says is a counter.
 """
 
+# ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
+
 import sqlite3
 
 from scaler.ledger.contract import LedgerRefused, UnitState
@@ -48,7 +50,8 @@ CREATE TABLE counters (
     configured INTEGER NOT NULL, admitted INTEGER NOT NULL, ready INTEGER NOT NULL, batch INTEGER NOT NULL,
     trainer_epoch INTEGER NOT NULL, controller_epoch INTEGER NOT NULL, version INTEGER, version_epoch INTEGER NOT NULL,
     next_expiry_s REAL, next_due_s REAL,
-    pending INTEGER NOT NULL, running INTEGER NOT NULL, buffered INTEGER NOT NULL, ready_groups INTEGER NOT NULL,
+    pending INTEGER NOT NULL, half_done INTEGER NOT NULL, backing_off INTEGER NOT NULL,
+    running INTEGER NOT NULL, buffered INTEGER NOT NULL, ready_groups INTEGER NOT NULL,
     taken INTEGER NOT NULL, accepted INTEGER NOT NULL, dead_lettered INTEGER NOT NULL,
     committed_tokens INTEGER NOT NULL, salvaged_tokens INTEGER NOT NULL, discarded_tokens INTEGER NOT NULL,
     salvages INTEGER NOT NULL

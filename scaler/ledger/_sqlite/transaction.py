@@ -1,5 +1,7 @@
 """What one call sees and changes: the job's counters, its settings, and the history it writes."""
 
+# ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
+
 import dataclasses
 import json
 import sqlite3
@@ -34,6 +36,10 @@ class Counters:
     next_due_s: float | None
     """No back-off ends before this."""
     pending: int
+    half_done: int
+    """Part of `pending`: not backing off, in a group of which a unit was leased before."""
+    backing_off: int
+    """Part of `pending`, disjoint from `half_done`; those whose time is over stay in it until the next lease."""
     running: int
     buffered: int
     ready_groups: int
@@ -48,9 +54,9 @@ class Counters:
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Counters))
 _values = attrgetter(*FIELDS)
-_SELECT = f"SELECT {', '.join(FIELDS)} FROM counters WHERE job = ?"  # noqa: S608 - column names of our own
-_UPDATE = f"UPDATE counters SET {', '.join(f'{name} = ?' for name in FIELDS)} WHERE job = ?"  # noqa: S608
-INSERT_COUNTERS = f"INSERT INTO counters (job, {', '.join(FIELDS)}) VALUES (?{', ?' * len(FIELDS)})"  # noqa: S608
+_SELECT = f"SELECT {', '.join(FIELDS)} FROM counters WHERE job = ?"
+_UPDATE = f"UPDATE counters SET {', '.join(f'{name} = ?' for name in FIELDS)} WHERE job = ?"
+INSERT_COUNTERS = f"INSERT INTO counters (job, {', '.join(FIELDS)}) VALUES (?{', ?' * len(FIELDS)})"
 
 
 def new_counters() -> tuple[float | None, ...]:
