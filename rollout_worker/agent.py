@@ -236,7 +236,8 @@ class Agent:
             self._look_for_weights.clear()
             await self._load_newest()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._look_for_weights.wait(), self._settings.weights_poll_s)
+                async with asyncio.timeout(self._settings.weights_poll_s):
+                    await self._look_for_weights.wait()
 
     async def _load_newest(self) -> None:
         found = await asyncio.to_thread(self._weights.newest, self._in_use)
@@ -258,7 +259,9 @@ class Agent:
 
     async def _see_engine(self) -> None:
         try:
-            healthy = await asyncio.wait_for(self._engine.healthy(), self._settings.health_timeout_s)
+            # Not wait_for: Python 3.11's loses a cancellation that comes together with the answer.
+            async with asyncio.timeout(self._settings.health_timeout_s):
+                healthy = await self._engine.healthy()
         except (EngineError, TimeoutError) as error:
             logs.warning("engine_unhealthy", error=repr(error))
             healthy = False

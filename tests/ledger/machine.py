@@ -122,8 +122,21 @@ class LedgerMachine(RuleBasedStateMachine):
 
     # --- workers --------------------------------------------------------------------------------------------------
 
+    @rule(worker=st.sampled_from(WORKERS))
+    def work_through(self, worker: str) -> None:
+        """Without a rule that finishes units in numbers, batches would be rare."""
+        for lease in self.lease(worker, 4):
+            unit = self.model.units[lease.unit.unit_id]
+            one = commit_of(lease, 4, self.step)
+            assert self.clients[worker].commit(worker, [one]) == (self.expected_outcome(unit, lease),)
+            unit.committed, unit.holder = True, None
+
     @rule(worker=st.sampled_from(WORKERS), n=st.integers(1, 4))
-    def lease(self, worker: str, n: int) -> None:
+    def lease_some(self, worker: str, n: int) -> None:
+        self.lease(worker, n)
+
+    def lease(self, worker: str, n: int) -> tuple[Lease, ...]:
+        """Lease, and hold what is handed out against what is known."""
         reply = self.clients[worker].lease(worker, n, TTL_S)
         assert len(reply.leases) <= n
         for lease in reply.leases:
@@ -137,6 +150,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert lease.deadline_s == self.factory.now_s + TTL_S
             unit.token, unit.holder, unit.until_s = lease.fencing_token, worker, lease.deadline_s
             self.model.leases.append(lease)
+        return reply.leases
 
     def known(self, unit_id: str, resume: Resume) -> Unit:
         """The unit of an id; those of groups drawn again are first heard of when they are leased."""

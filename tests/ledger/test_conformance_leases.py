@@ -276,7 +276,8 @@ def test_what_is_kept_depends_on_what_resume_means(ledger: Ledger, resume: Resum
     ledger.release("w1", [release_of(lease)])
 
     assert len(lease_all(ledger, "w1", 1)[0].progress.tokens) == kept
-    assert ledger.stats().tokens.discarded == discarded
+    tokens = ledger.stats().tokens
+    assert (tokens.discarded, tokens.salvaged) == (discarded, kept)
 
 
 def test_a_journal_of_several_hundred_kilobytes_comes_back_whole(ledger: Ledger) -> None:
@@ -322,6 +323,8 @@ def test_loss_of_capacity_costs_no_retry_and_no_wait(ledger: Ledger, reason: Rel
     for _ in range(10):
         (lease,) = lease_all(ledger, "w1", 1)
         assert ledger.release("w1", [release_of(lease, reason)]) == (True,)
+    (lease,) = lease_all(ledger, "w1", 1)
+    ledger.release("w1", [release_of(lease, ReleaseReason.UNIT_FAILURE)])
 
     assert (ledger.stats().dead_lettered, ledger.stats().pending) == (0, 2)
 

@@ -1,6 +1,5 @@
 """Leaving: signal, notice file and the ledger's mark take the same path, in this process and in real ones."""
 
-import asyncio
 import json
 import signal
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ import pytest
 
 from rollout_worker.agent import EXIT_HANDED_OVER, EXIT_LEDGER_AWAY
 from rollout_worker.clock import SystemClock
+from rollout_worker.held import UnitPhase
 from scaler.ledger.history import EventKind
 from scaler.model.interruption import InterruptionNotice, NoticeKind
 from scaler.model.notice_file import dump_notice
@@ -115,11 +115,11 @@ async def test_an_undrain_lets_it_lease_again(world: World) -> None:
 
 async def test_while_the_ledger_is_away_a_signal_drains_when_it_comes_back_in_time(world: World) -> None:
     world.put(LONG)
-    async with an_agent(world, permits=9) as running:
+    async with an_agent(world, permits=9, agent=quick_agent(grace_s=0.1)) as running:
         await running.generated(9)
         running.switch.away = True
         running.agent.drain_on(signal.SIGTERM)
-        await asyncio.sleep(0.1)
+        await until(lambda: bool(running.machine.in_phase(UnitPhase.TO_RELEASE)))
         assert not running.task.done()
         running.switch.away = False
         assert await running.ended() == EXIT_HANDED_OVER

@@ -4,16 +4,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rollout_worker.__main__ import main
+from rollout_worker.clock import SystemClock
+from rollout_worker.engines.registry import open_engine
 from scaler.ledger.history import EventKind
-from scaler.model.work import FinishReason
-from tests.builders.engines import publish_model
+from tests.builders.engines import a_request, collect, load, opened, publish_model, tokens_of
 from tests.builders.worker import a_unit
-from tests.builders.worker_world import Workers, World, a_world, until
+from tests.builders.worker_world import Workers, World, a_world, an_agent, until
 
 FLAGS = ["--ledger", "x://", "--job", "j", "--worker", "w", "--replica-id", "r", "--instance-id", "i", "--weights", "."]
 
@@ -26,7 +29,12 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def workers(world: World) -> Iterator[Workers]:
-    workers = Workers(world)
+    with all_stopped(Workers(world)) as workers:
+        yield workers
+
+
+@contextmanager
+def all_stopped(workers: Workers) -> Iterator[Workers]:
     try:
         yield workers
     finally:
@@ -51,35 +59,23 @@ async def test_after_kill_9_the_next_worker_continues_from_the_last_progress(wor
     assert wasted == first.tokens_generated() - salvaged
 
 
-@pytest.mark.slow
-async def test_the_torch_engine_behind_the_command_line_gives_the_same_tokens_after_a_kill(
-    tmp_path: Path,
-) -> None:
-    samples = []
-    for name, kill in [("undisturbed", False), ("killed", True)]:
-        root = tmp_path / name
-        root.mkdir()
-        with a_world(root, version=None) as world:
-            publish_model(world.weights, 1)
-            workers = Workers(world)
-            try:
-                samples.append(await torch_sample(world, workers, kill=kill))
-            finally:
-                workers.stop()
-    assert samples[0] == samples[1]
-
-
-async def torch_sample(world: World, workers: Workers, *, kill: bool) -> tuple[tuple[int, ...], FinishReason]:
-    world.put(a_unit(max_tokens=50))
-    speed = ("steps_per_s=40",) if kill else ()
-    first = workers.start("w", "--lease-ttl", "1", engine="torch", options=speed)
-    if kill:
+async def test_the_torch_engine_behind_the_command_line_gives_the_same_tokens_after_a_kill(tmp_path: Path) -> None:
+    unit = a_unit(max_tokens=50)
+    with a_world(tmp_path, version=None) as world, all_stopped(Workers(world)) as workers:
+        folder = publish_model(world.weights, 1)
+        world.put(unit)
+        first = workers.start("w", "--lease-ttl", "1", engine="torch", options=("steps_per_s=40",))
         await until(lambda: first.tokens_generated() >= 20)
         first.send(signal.SIGKILL)
-        workers.start("next", engine="torch")
-    await until(lambda: world.committed() == 1)
-    (sample,) = world.samples()[0].samples
-    return sample.tokens, sample.finish_reason
+        engine = open_engine("torch", {}, SystemClock())
+        async with an_agent(world, worker="next", engine=lambda _gate: engine):
+            await until(lambda: world.committed() == 1)
+        (sample,) = world.samples()[0].samples
+        assert world.history_of(EventKind.LEASED, unit.unit_id)[1]["progress"]
+    async with opened("torch") as undisturbed:
+        await load(undisturbed, folder)
+        request = replace(a_request(seed=unit.seed, max_tokens=50), prompt=unit.prompt)
+        assert sample.tokens == tokens_of(await collect(undisturbed, request))
 
 
 def test_a_worker_starts_without_torch() -> None:
