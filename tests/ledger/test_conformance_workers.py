@@ -1,7 +1,6 @@
 """Promises of workers, drains, controllers, history and compaction."""
 
 import itertools
-
 from collections.abc import Callable
 
 import pytest
