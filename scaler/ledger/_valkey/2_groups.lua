@@ -302,6 +302,15 @@ local function drop_too_old(x, names)
   end
 end
 
+-- The same for all incomplete groups; complete ones are the trainer's to judge.
+local function drop_open_too_old(x)
+  local names = {}
+  for _, name in ipairs(call('ZRANGE', key(x, 'o'), 0, -1)) do
+    names[name] = true
+  end
+  drop_too_old(x, names)
+end
+
 -- A token of version `oldest` has come to the group.
 local function age_group(x, name, oldest)
   local g = group(x, name)

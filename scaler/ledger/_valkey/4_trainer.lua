@@ -205,11 +205,7 @@ local function publish(keys, args)
   set(x, 'version', version)
   set(x, 'version_epoch', tonumber(args[2]))
   event(x, 'published', '', encode({ step = args[3], digest = args[4], trainer_epoch = args[2] }), '')
-  local open_groups = {}
-  for _, name in ipairs(call('ZRANGE', key(x, 'o'), 0, -1)) do
-    open_groups[name] = true
-  end
-  drop_too_old(x, open_groups)
+  drop_open_too_old(x)
   done(x)
 end
 

@@ -44,9 +44,14 @@ end
 -- args: settings as JSON, what the history says of them, then names and values that the library reads one by one.
 local function configure(keys, args)
   local x = open(keys, args)
+  if call('HGET', key(x, 'm'), 'settings') == args[2] then
+    return
+  end
   call('HSET', key(x, 'm'), 'settings', args[2], unpack(args, 4))
+  x.m.staleness = tonumber(call('HGET', key(x, 'm'), 'staleness'))
   set(x, 'configured', 1)
   event(x, 'configured', '', args[3], '')
+  drop_open_too_old(x)
   done(x)
 end
 

@@ -39,6 +39,10 @@ class Connection(Protocol):
         """Send what `pack_commands` made."""
         ...
 
+    def can_read(self, timeout: float) -> bool:
+        """Whether something comes within `timeout` seconds."""
+        ...
+
     def read_response(self, disable_decoding: bool) -> Any:
         """The next reply; raises the server's refusals."""
         ...

@@ -41,6 +41,14 @@ def library() -> tuple[str, str]:
     return f"#!lua name={prefix}lib\nlocal PREFIX = '{prefix}'\n{body}", prefix
 
 
+_FIRST_NUDGE_S, _LAST_NUDGE_S = 250e-6, 0.1
+_NUDGE = (b"PING\r\n",)
+
+
+class FunctionMissing(Exception):
+    """The server does not have the library, or not this version of it."""
+
+
 class Link:
     """Calls functions of the library for one job."""
 
@@ -62,10 +70,10 @@ class Link:
         connection = self._connection or self._open()
         return self._function(connection, name, args, durable=durable)
 
-    def command(self, *args: Any) -> Any:
-        """A plain command that reads; its key is the job's key of that name, in second place."""
+    def command(self, *args: Any, durable: bool = False) -> Any:
+        """A plain command; its key, in second place, is the job's key of that name."""
         connection = self._connection or self._open()
-        return self._send(connection, [(args[0], self._keys + args[1], *args[2:])])[0]
+        return self._answer(connection, (args[0], self._keys + args[1], *args[2:]), durable=durable)
 
     def close(self) -> None:
         """Give the connection up."""
@@ -92,24 +100,29 @@ class Link:
     def _function(self, connection: Connection, name: str, args: Sequence[Any], *, durable: bool) -> Any:
         now = "" if self._now_s is None else repr(self._now_s())
         call = ("FCALL", library()[1] + name, 1, self._keys, now, *args)
+        try:
+            return self._answer(connection, call, durable=durable)
+        except FunctionMissing:
+            self._answer(connection, ("FUNCTION", "LOAD", "REPLACE", library()[0]), durable=False)
+            return self._answer(connection, call, durable=durable)
+
+    def _answer(self, connection: Connection, command: Sequence[Any], *, durable: bool) -> Any:
         durable = durable and not self._address.declared_durable
-        replies = self._send(connection, [call, self._wait] if durable else [call])
-        if isinstance(replies[0], ResponseError) and "Function not found" in str(replies[0]):
-            (loaded,) = self._send(connection, [("FUNCTION", "LOAD", "REPLACE", library()[0])])
-            if isinstance(loaded, ResponseError):
-                raise _translated(loaded) from loaded
-            replies = self._send(connection, [call, self._wait] if durable else [call])
+        replies = self._send(connection, [command, self._wait] if durable else [command], nudge=durable)
         if isinstance(replies[0], ResponseError):
             raise _translated(replies[0]) from replies[0]
-        if durable and replies[1][0] < 1:
+        if durable and (isinstance(replies[1], ResponseError) or replies[1][0] < 1):
             raise LedgerUnavailable("the store has not written its append-only file in time")
         return replies[0]
 
-    def _send(self, connection: Connection, commands: Sequence[Sequence[Any]]) -> list[Any]:
+    def _send(self, connection: Connection, commands: Sequence[Sequence[Any]], *, nudge: bool = False) -> list[Any]:
         """One round trip. Refusals of a command come back as values, so that every reply is read."""
         try:
             connection.send_packed_command(connection.pack_commands(commands), check_health=False)
-            return [_read(connection) for _ in commands]
+            replies = [_read(connection) for _ in commands[nudge:]]
+            if nudge:
+                replies.append(_read_nudging(connection))
+            return replies
         except (RedisError, OSError) as error:
             self._connection = None
             connection.disconnect()
@@ -128,6 +141,18 @@ def _read(connection: Connection) -> Any:
         return error
 
 
+def _read_nudging(connection: Connection) -> Any:
+    """The reply to WAITAOF. A server with nothing to do looks ten times a second only whether its log is on disk."""
+    nudges, delay_s = 0, _FIRST_NUDGE_S
+    while delay_s < _LAST_NUDGE_S and not connection.can_read(delay_s):
+        connection.send_packed_command(_NUDGE, check_health=False)
+        nudges, delay_s = nudges + 1, 2 * delay_s
+    reply = _read(connection)
+    for _ in range(nudges):
+        _read(connection)
+    return reply
+
+
 def _translated(error: Exception) -> Exception:
     """The contract's error for the client library's."""
     text = str(error)
@@ -135,6 +160,8 @@ def _translated(error: Exception) -> Exception:
     code = getattr(error, "status_code", None) or code
     if code in _OURS:
         return _OURS[code](rest)
+    if text == "Function not found":
+        return FunctionMissing(text)
     if isinstance(error, _DENIED):
         return LedgerRefused(f"the store denies access: {text}")
     if isinstance(error, ResponseError) and not isinstance(error, BusyLoadingError | OutOfMemoryError):
