@@ -154,12 +154,15 @@ class LedgerStats:
     """Part of `pending` that waits for its back-off."""
     running: int
     buffered: int
-    """Committed, neither consumed nor dropped: buffer depth in samples."""
+    """Committed, neither acknowledged nor dropped: what admission counts, a batch in training included.
+
+    Buffer depth in samples, that is without such a batch, is `buffered - (consumed - accepted)`."""
     ready_groups: int
     """Complete groups in the buffer: buffer depth in groups."""
     admissible: int
     """Units that could be leased now by the admission rule."""
     consumed: int
+    """Handed out in batches and not rejected since; acknowledged or not."""
     accepted: int
     """Consumed and trained on (acknowledged)."""
     dead_lettered: int

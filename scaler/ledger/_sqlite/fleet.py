@@ -1,0 +1,184 @@
+"""Workers: registered, told to leave, gone; and what every reply tells them."""
+
+# ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from scaler.ledger._sqlite.returning import give_back_all
+from scaler.ledger._sqlite.schema import DROPPED, LEASED
+from scaler.ledger._sqlite.transaction import Transaction
+from scaler.ledger._sqlite.units import name_units, units_where
+from scaler.ledger.contract import Control
+from scaler.ledger.history import EventKind
+from scaler.model.job import DrainMark, WorkerIdentity, WorkerRecord, WorkerStatus
+from scaler.model.work import ReleaseReason
+
+GONE_SHOWN_S = 3600.0
+_COLUMNS = "wid, name, drain_deadline_s, drain_reason, drain_epoch, gone"
+_NOT_READY = WorkerStatus(ready=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRow:
+    """The fields are `_COLUMNS`, in order."""
+
+    wid: int
+    name: str
+    drain_deadline_s: float | None
+    drain_reason: str | None
+    drain_epoch: int | None
+    gone: int
+
+    @property
+    def may_lease(self) -> bool:
+        """Neither draining nor gone."""
+        return not self.gone and self.drain_deadline_s is None
+
+
+def find_worker(tx: Transaction, worker: str) -> WorkerRow | None:
+    """A worker that was ever registered and not forgotten since."""
+    row = tx.db.execute(f"SELECT {_COLUMNS} FROM workers WHERE job = ? AND name = ?", (tx.job, worker)).fetchone()
+    return None if row is None else WorkerRow(*row)
+
+
+def note_heartbeat(tx: Transaction, worker: str, status: WorkerStatus) -> WorkerRow | None:
+    """Keep what a worker says of itself."""
+    row = tx.db.execute(
+        f"UPDATE workers SET seen_at_s = ?, status = ? WHERE job = ? AND name = ? RETURNING {_COLUMNS}",
+        (tx.now_s, json.dumps(dataclasses.asdict(status)), tx.job, worker),
+    ).fetchone()
+    return None if row is None else WorkerRow(*row)
+
+
+def note_commits(tx: Transaction, worker: str, samples: int) -> None:
+    """Count a worker's samples."""
+    tx.db.execute(
+        "UPDATE workers SET seen_at_s = ?, committed = committed + ? WHERE job = ? AND name = ?",
+        (tx.now_s, samples, tx.job, worker),
+    )
+
+
+def control_of(
+    tx: Transaction, row: WorkerRow | None, abandon: Iterable[str] = (), lost: Iterable[str] = ()
+) -> Control:
+    """What a reply carries; `abandon` besides the units that the worker holds of groups dropped meanwhile."""
+    told = dict.fromkeys(abandon)
+    if row is not None:
+        told.update(dict.fromkeys(_held_in_vain(tx, row.wid)))
+    return Control(
+        store_now_s=tx.now_s,
+        drain_deadline_s=None if row is None else row.drain_deadline_s,
+        drain_reason=None if row is None else row.drain_reason,
+        abandon=tuple(told),
+        lost=tuple(lost),
+        version=tx.counters.version,
+    )
+
+
+def register(tx: Transaction, identity: WorkerIdentity) -> int:
+    """See `Ledger.register`."""
+    before = find_worker(tx, identity.worker)
+    if before is not None:
+        give_back_all(tx, before.wid, identity.worker, ReleaseReason.SUPERSEDED)
+    (incarnation,) = tx.db.execute(
+        "INSERT INTO workers (job, name, identity, incarnation, registered_at_s, seen_at_s, status, committed, gone)"
+        " VALUES (?1, ?2, ?3, 1, ?4, ?4, ?5, 0, 0) ON CONFLICT (job, name) DO UPDATE SET"
+        " identity = excluded.identity, incarnation = incarnation + 1, registered_at_s = excluded.registered_at_s,"
+        " seen_at_s = excluded.seen_at_s, status = excluded.status, committed = 0, gone = 0,"
+        " drain_deadline_s = NULL, drain_reason = NULL, drain_epoch = NULL RETURNING incarnation",
+        (
+            tx.job,
+            identity.worker,
+            json.dumps(dataclasses.asdict(identity)),
+            tx.now_s,
+            json.dumps(dataclasses.asdict(_NOT_READY)),
+        ),
+    ).fetchone()
+    tx.record(EventKind.WORKER_REGISTERED, worker=identity.worker, data={"incarnation": incarnation})
+    return int(incarnation)
+
+
+def drain(tx: Transaction, worker: str, deadline_s: float, reason: str, epoch: int) -> bool:
+    """See `Ledger.drain`."""
+    tx.check_controller(epoch)
+    row = find_worker(tx, worker)
+    if row is None or row.gone:
+        return False
+    if row.drain_deadline_s is None or deadline_s < row.drain_deadline_s:
+        _mark(tx, row, deadline_s, reason, epoch)
+    return True
+
+
+def undrain(tx: Transaction, worker: str, epoch: int) -> bool:
+    """See `Ledger.undrain`."""
+    tx.check_controller(epoch)
+    row = find_worker(tx, worker)
+    if row is None or row.drain_deadline_s is None:
+        return False
+    _mark(tx, row, None, None, epoch)
+    return True
+
+
+def _mark(tx: Transaction, row: WorkerRow, deadline_s: float | None, reason: str | None, epoch: int) -> None:
+    tx.db.execute(
+        "UPDATE workers SET drain_deadline_s = ?, drain_reason = ?, drain_epoch = ? WHERE wid = ?",
+        (deadline_s, reason, None if deadline_s is None else epoch, row.wid),
+    )
+    facts = {"deadline_s": deadline_s, "reason": reason, "epoch": epoch}
+    tx.record(EventKind.WORKER_DRAINED, worker=row.name, data=facts)
+
+
+def release_worker(tx: Transaction, worker: str, reason: ReleaseReason, epoch: int | None) -> int:
+    """See `Ledger.release_worker`."""
+    if epoch is not None:
+        tx.check_controller(epoch)
+    row = find_worker(tx, worker)
+    if row is None or row.gone:
+        return 0
+    released = give_back_all(tx, row.wid, worker, reason)
+    tx.db.execute("UPDATE workers SET gone = 1, seen_at_s = ? WHERE wid = ?", (tx.now_s, row.wid))
+    tx.record(EventKind.WORKER_GONE, worker=worker, data={"reason": reason.value})
+    return released
+
+
+def forget_gone(tx: Transaction) -> None:
+    """Forget workers that nobody is shown any more."""
+    tx.db.execute("DELETE FROM workers WHERE job = ? AND gone AND seen_at_s < ?", (tx.job, tx.now_s - GONE_SHOWN_S))
+
+
+def records(tx: Transaction) -> tuple[WorkerRecord, ...]:
+    """See `Ledger.workers`."""
+    rows = tx.db.execute(
+        "SELECT wid, identity, incarnation, registered_at_s, seen_at_s, status, drain_deadline_s, drain_reason,"
+        " drain_epoch, committed, gone FROM workers WHERE job = ? AND (NOT gone OR seen_at_s >= ?) ORDER BY wid",
+        (tx.job, tx.now_s - GONE_SHOWN_S),
+    ).fetchall()
+    return tuple(_record(tx, row) for row in rows)
+
+
+def _record(tx: Transaction, row: tuple[Any, ...]) -> WorkerRecord:
+    wid, identity, incarnation, registered_at_s, seen_at_s, status, deadline_s, reason, epoch, committed, gone = row
+    (leases,) = tx.db.execute(
+        f"SELECT count(*) FROM units WHERE job = ? AND owner = ? AND state = {LEASED}", (tx.job, wid)
+    ).fetchone()
+    return WorkerRecord(
+        identity=WorkerIdentity(**json.loads(identity)),
+        incarnation=incarnation,
+        registered_at_s=registered_at_s,
+        last_seen_at_s=seen_at_s,
+        status=WorkerStatus(**json.loads(status)),
+        drain=None if deadline_s is None else DrainMark(deadline_s=deadline_s, reason=reason, epoch=epoch),
+        leases=leases,
+        committed_samples=committed,
+        gone=bool(gone),
+    )
+
+
+def _held_in_vain(tx: Transaction, wid: int) -> list[str]:
+    rows = units_where(tx, f"job = ? AND owner = ? AND state = {DROPPED}", tx.job, wid)
+    name_units(tx, rows)
+    return [row.unit_id for row in rows]

@@ -1,0 +1,125 @@
+"""Tables of the SQLite engine.
+
+A file holds several jobs; every table says whose a row is. Ids: a group has a number `gid`, growing in the order groups
+were put and never used again; unit `index` of it has the row id `gid << 20 | index`, so that a group's units lie side by
+side and a unit is found from its id with one look-up of the group's name.
+
+Hot and cold are apart: a unit's row is small and changes often; its prompt (`specs`), journal (`progress`) and sample
+are written once. What has to be searched is in partial indexes, so that finished units cost nothing. Everything that
+`stats` says is a counter.
+"""
+
+# ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
+
+import sqlite3
+
+from scaler.ledger.contract import LedgerRefused, UnitState
+
+APPLICATION_ID = 0x48524C47
+SCHEMA_VERSION = 1
+
+PENDING, BACKING_OFF, LEASED, COMMITTED, CONSUMED, DROPPED, DEAD_LETTERED = range(7)
+"""`units.state`. BACKING_OFF is pending, not before `due_s`."""
+UNIT_STATES = (
+    UnitState.PENDING,
+    UnitState.PENDING,
+    UnitState.LEASED,
+    UnitState.COMMITTED,
+    UnitState.CONSUMED,
+    UnitState.DROPPED,
+    UnitState.DEAD_LETTERED,
+)
+OPEN, READY, TAKEN, DONE, GONE = range(5)
+"""`groups.state`: incomplete, complete, in a batch, acknowledged, dropped."""
+
+INDEX_BITS = 20
+MAX_GROUP_SIZE = 1 << INDEX_BITS
+INDEX_MASK = MAX_GROUP_SIZE - 1
+FRESH = 1 << 62
+"""`units.rank` until the group's first lease; then the number of that lease call, so that half-done groups sort first."""
+SEQ_BITS = 40
+"""A history row's id is `job << 40 | seq`."""
+
+_TABLES = f"""
+CREATE TABLE jobs (
+    job INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, settings TEXT, digest TEXT, report TEXT, report_at_s REAL,
+    bare_through INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE counters (
+    job INTEGER PRIMARY KEY, store_epoch INTEGER NOT NULL, fence INTEGER NOT NULL, seq INTEGER NOT NULL,
+    configured INTEGER NOT NULL, admitted INTEGER NOT NULL, ready INTEGER NOT NULL, batch INTEGER NOT NULL,
+    trainer_epoch INTEGER NOT NULL, controller_epoch INTEGER NOT NULL, version INTEGER, version_epoch INTEGER NOT NULL,
+    next_expiry_s REAL, next_due_s REAL,
+    pending INTEGER NOT NULL, half_done INTEGER NOT NULL, backing_off INTEGER NOT NULL,
+    running INTEGER NOT NULL, buffered INTEGER NOT NULL, ready_groups INTEGER NOT NULL,
+    taken INTEGER NOT NULL, accepted INTEGER NOT NULL, dead_lettered INTEGER NOT NULL,
+    committed_tokens INTEGER NOT NULL, salvaged_tokens INTEGER NOT NULL, discarded_tokens INTEGER NOT NULL,
+    salvages INTEGER NOT NULL
+);
+CREATE TABLE next_gid (one INTEGER PRIMARY KEY CHECK (one = 1), gid INTEGER NOT NULL);
+INSERT INTO next_gid VALUES (1, 1);
+CREATE TABLE groups (
+    gid INTEGER PRIMARY KEY, job INTEGER NOT NULL, name TEXT NOT NULL, size INTEGER NOT NULL, state INTEGER NOT NULL,
+    committed INTEGER NOT NULL, redraws INTEGER NOT NULL, oldest INTEGER, ready INTEGER, ready_at_s REAL,
+    batch INTEGER, place INTEGER, final_seq INTEGER
+);
+CREATE UNIQUE INDEX groups_by_name ON groups (job, name);
+CREATE INDEX groups_ready ON groups (job, ready) WHERE state = {READY};
+CREATE INDEX groups_by_age ON groups (job, oldest) WHERE state = {OPEN} AND oldest IS NOT NULL;
+CREATE INDEX groups_taken ON groups (job, batch, place) WHERE state = {TAKEN};
+CREATE INDEX groups_final ON groups (job, final_seq) WHERE final_seq IS NOT NULL;
+CREATE TABLE units (
+    uid INTEGER PRIMARY KEY, job INTEGER NOT NULL, state INTEGER NOT NULL, rank INTEGER NOT NULL,
+    attempt INTEGER NOT NULL, store_epoch INTEGER NOT NULL, fence INTEGER NOT NULL, owner INTEGER, deadline_s REAL,
+    due_s REAL, resume INTEGER NOT NULL, published INTEGER NOT NULL, oldest INTEGER, failures INTEGER NOT NULL,
+    returns INTEGER NOT NULL, tokens INTEGER
+);
+CREATE INDEX units_pending ON units (job, rank) WHERE state = {PENDING};
+CREATE INDEX units_backing_off ON units (job, due_s) WHERE state = {BACKING_OFF};
+CREATE INDEX units_held ON units (job, owner, state) WHERE owner IS NOT NULL;
+CREATE TABLE specs (
+    uid INTEGER PRIMARY KEY, seed INTEGER NOT NULL, max_tokens INTEGER NOT NULL, time_bound_s REAL NOT NULL,
+    body BLOB NOT NULL
+);
+CREATE TABLE progress (uid INTEGER NOT NULL, start INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (uid, start))
+    WITHOUT ROWID;
+CREATE TABLE samples (uid INTEGER PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE batches (
+    job INTEGER NOT NULL, batch INTEGER NOT NULL, wanted INTEGER NOT NULL, trainer_version INTEGER NOT NULL,
+    max_staleness INTEGER NOT NULL, acked INTEGER NOT NULL, PRIMARY KEY (job, batch)
+) WITHOUT ROWID;
+CREATE INDEX batches_open ON batches (job, batch) WHERE acked = 0;
+CREATE TABLE workers (
+    wid INTEGER PRIMARY KEY, job INTEGER NOT NULL, name TEXT NOT NULL, identity TEXT NOT NULL,
+    incarnation INTEGER NOT NULL, registered_at_s REAL NOT NULL, seen_at_s REAL NOT NULL, status TEXT NOT NULL,
+    drain_deadline_s REAL, drain_reason TEXT, drain_epoch INTEGER, committed INTEGER NOT NULL, gone INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX workers_by_name ON workers (job, name);
+CREATE TABLE dead_letters (job INTEGER NOT NULL, unit_id TEXT NOT NULL, failures INTEGER NOT NULL, error TEXT NOT NULL);
+CREATE TABLE drops (
+    job INTEGER NOT NULL, reason TEXT NOT NULL, bucket TEXT NOT NULL, units INTEGER NOT NULL,
+    PRIMARY KEY (job, reason, bucket)
+) WITHOUT ROWID;
+CREATE TABLE history (hid INTEGER PRIMARY KEY, at_s REAL NOT NULL, kind TEXT NOT NULL, worker TEXT, body TEXT NOT NULL);
+CREATE TABLE watermarks (job INTEGER NOT NULL, name TEXT NOT NULL, PRIMARY KEY (job, name)) WITHOUT ROWID;
+"""
+
+
+def prepare(db: sqlite3.Connection) -> None:
+    """Make the tables in an empty file; to be called in a write transaction.
+
+    Raises:
+        LedgerRefused: the file is something else, or has a schema that this version does not know.
+    """
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if (application, version) == (APPLICATION_ID, SCHEMA_VERSION):
+        return
+    if application == APPLICATION_ID:
+        raise LedgerRefused(f"the ledger's schema is version {version}, this Headrace knows version {SCHEMA_VERSION}")
+    if db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
+        raise LedgerRefused("the file is an SQLite database, but not a Headrace ledger")
+    for statement in _TABLES.split(";\n"):
+        db.execute(statement)
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

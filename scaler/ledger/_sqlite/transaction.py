@@ -1,0 +1,169 @@
+"""What one call sees and changes: the job's counters, its settings, and the history it writes."""
+
+# ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
+
+import dataclasses
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+
+from scaler.ledger._sqlite.schema import INDEX_BITS, INDEX_MASK, SEQ_BITS
+from scaler.ledger.bodies import ObjectStore
+from scaler.ledger.contract import LedgerRefused, StaleEpoch
+from scaler.ledger.history import EventKind, Scalar
+from scaler.model.job import JobSettings, OnStale
+
+
+@dataclasses.dataclass(slots=True)
+class Counters:
+    """A job's hot row; the fields are the columns of `counters`, in order."""
+
+    store_epoch: int
+    fence: int
+    seq: int
+    configured: int
+    """Grows with each change of the settings, so that clients may keep them."""
+    admitted: int
+    ready: int
+    batch: int
+    trainer_epoch: int
+    controller_epoch: int
+    version: int | None
+    version_epoch: int
+    next_expiry_s: float | None
+    """No lease runs out before this; may be early, since heartbeats do not move it."""
+    next_due_s: float | None
+    """No back-off ends before this."""
+    pending: int
+    half_done: int
+    """Part of `pending`: not backing off, in a group of which a unit was leased before."""
+    backing_off: int
+    """Part of `pending`, disjoint from `half_done`; those whose time is over stay in it until the next lease."""
+    running: int
+    buffered: int
+    ready_groups: int
+    taken: int
+    accepted: int
+    dead_lettered: int
+    committed_tokens: int
+    salvaged_tokens: int
+    discarded_tokens: int
+    salvages: int
+
+
+FIELDS = tuple(field.name for field in dataclasses.fields(Counters))
+_values = attrgetter(*FIELDS)
+_SELECT = f"SELECT {', '.join(FIELDS)} FROM counters WHERE job = ?"
+_UPDATE = f"UPDATE counters SET {', '.join(f'{name} = ?' for name in FIELDS)} WHERE job = ?"
+INSERT_COUNTERS = f"INSERT INTO counters (job, {', '.join(FIELDS)}) VALUES (?{', ?' * len(FIELDS)})"
+
+
+def new_counters() -> tuple[float | None, ...]:
+    """The values of a job that begins."""
+    nullable = {"version", "next_expiry_s", "next_due_s"}
+    return tuple(None if name in nullable else int(name == "store_epoch") for name in FIELDS)
+
+
+class SettingsCache:
+    """The settings last read, and which change of them that was."""
+
+    def __init__(self) -> None:
+        self.configured = 0
+        self.settings: JobSettings | None = None
+
+
+class Transaction:
+    """One atomic step on one job. Counters are written back, and history appended, before it is committed."""
+
+    def __init__(
+        self, db: sqlite3.Connection, job: int, now_s: float, cache: SettingsCache, objects: ObjectStore
+    ) -> None:
+        self.db = db
+        self.job = job
+        self.now_s = now_s
+        self.objects = objects
+        self.garbage: list[tuple[str, bytes]] = []
+        """Units and records whose objects nobody names any more, once this is durable."""
+        self._cache = cache
+        row = db.execute(_SELECT, (job,)).fetchone()
+        self.counters = Counters(*row)
+        self._before = row
+
+    @property
+    def settings(self) -> JobSettings:
+        """The job's rules; `LedgerRefused` where nobody has configured it."""
+        if self._cache.settings is None or self._cache.configured != self.counters.configured:
+            (text,) = self.db.execute("SELECT settings FROM jobs WHERE job = ?", (self.job,)).fetchone()
+            if text is None:
+                raise LedgerRefused("the job is not configured yet")
+            self._cache.settings, self._cache.configured = load_settings(text), self.counters.configured
+        return self._cache.settings
+
+    def record(
+        self,
+        kind: EventKind,
+        entries: Sequence[Sequence[Scalar]] = (),
+        *,
+        keys: Sequence[str] = (),
+        worker: str | None = None,
+        data: Mapping[str, Scalar] | None = None,
+    ) -> int:
+        """Append an event; each entry is its subject followed by the values of `keys`. Returns its sequence number."""
+        self.counters.seq += 1
+        body = json.dumps((data or {}, keys, entries), separators=(",", ":"))
+        self.db.execute(
+            "INSERT INTO history (hid, at_s, kind, worker, body) VALUES (?, ?, ?, ?, ?)",
+            (self.job << SEQ_BITS | self.counters.seq, self.now_s, kind.value, worker, body),
+        )
+        return self.counters.seq
+
+    def finish(self) -> None:
+        """Write the counters back, if they changed."""
+        values = _values(self.counters)
+        if values != self._before:
+            self.db.execute(_UPDATE, (*values, self.job))
+
+    def check_trainer(self, trainer_epoch: int) -> None:
+        """`StaleEpoch` unless the caller is the trainer that attached last."""
+        if trainer_epoch != self.counters.trainer_epoch:
+            raise StaleEpoch(f"trainer epoch {trainer_epoch}: {self.counters.trainer_epoch} has taken over")
+
+    def check_controller(self, epoch: int) -> None:
+        """`StaleEpoch` where a controller of a higher leader epoch has spoken; remembers the highest."""
+        if epoch < self.counters.controller_epoch:
+            raise StaleEpoch(f"controller epoch {epoch}: {self.counters.controller_epoch} has taken over")
+        self.counters.controller_epoch = epoch
+
+    def gid_of(self, name: str) -> int | None:
+        """A group's number."""
+        row = self.db.execute("SELECT gid FROM groups WHERE job = ? AND name = ?", (self.job, name)).fetchone()
+        return None if row is None else int(row[0])
+
+    @staticmethod
+    def unit_id(name: str, uid: int) -> str:
+        """A unit's id, of its group's name and its row id."""
+        return f"{name}/{uid & INDEX_MASK}"
+
+    def uids_of(self, unit_ids: Sequence[str]) -> list[int | None]:
+        """Row ids of units; None for an id that no unit has."""
+        gids: dict[str, int | None] = {}
+        uids: list[int | None] = []
+        for unit_id in unit_ids:
+            name, _, index = unit_id.rpartition("/")
+            if name not in gids:
+                gids[name] = self.gid_of(name)
+            gid = gids[name]
+            uids.append(None if gid is None or not index.isdecimal() else gid << INDEX_BITS | int(index))
+        return uids
+
+
+def dump_settings(settings: JobSettings) -> str:
+    """The JSON of the rules."""
+    return json.dumps(dataclasses.asdict(settings))
+
+
+def load_settings(text: str) -> JobSettings:
+    """The rules in their JSON."""
+    raw = json.loads(text)
+    return JobSettings(**{**raw, "on_stale": OnStale(raw["on_stale"])})

@@ -1,0 +1,146 @@
+"""A unit as the transitions see it, and its journal."""
+
+# ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scaler.ledger._sqlite.objects import UnitObjects
+from scaler.ledger._sqlite.schema import INDEX_BITS
+from scaler.ledger._sqlite.transaction import Transaction
+from scaler.ledger.bodies import ObjectStore, decode_progress, encode_progress, pack, unpack
+from scaler.ledger.history import Scalar
+from scaler.ledger.rules import join_spans, merge_delta
+from scaler.model.work import FencingToken, Progress, ProgressDelta, Resume, VersionSpan
+
+RESUMES = (Resume.TOKEN, Resume.TURN, Resume.RESTART)
+"""`units.resume` is the place in this list."""
+JournalRows = tuple[tuple[int, bytes], ...]
+"""Start and record of each part."""
+UNIT_COLUMNS = "uid, state, attempt, store_epoch, fence, owner, resume, published, oldest, failures, returns, tokens"
+
+
+@dataclass(slots=True)
+class UnitRow:
+    """The fields are `UNIT_COLUMNS`, in order."""
+
+    uid: int
+    state: int
+    attempt: int
+    store_epoch: int
+    fence: int
+    owner: int | None
+    resume: int
+    published: int
+    oldest: int | None
+    failures: int
+    returns: int
+    tokens: int | None
+    """Of its sample; None before it was committed."""
+    unit_id: str = ""
+
+    @property
+    def gid(self) -> int:
+        """Its group's number."""
+        return self.uid >> INDEX_BITS
+
+    @property
+    def fence_text(self) -> str:
+        """The token as the history writes it."""
+        return f"{self.store_epoch}.{self.fence}"
+
+    def held_under(self, token: FencingToken) -> bool:
+        """Whether this is the last token that was handed out for the unit."""
+        return token.counter == self.fence and token.store_epoch == self.store_epoch and self.attempt > 0
+
+
+def find_units(tx: Transaction, unit_ids: Sequence[str]) -> dict[str, UnitRow]:
+    """Units by id; those that the store does not hold are missing."""
+    uids = tx.uids_of(unit_ids)
+    rows = units_where(tx, "uid IN (SELECT value FROM json_each(?))", str([uid for uid in uids if uid is not None]))
+    by_uid = {row.uid: row for row in rows}
+    found = {}
+    for unit_id, uid in zip(unit_ids, uids, strict=True):
+        if uid in by_uid:
+            found[unit_id] = by_uid[uid]
+            by_uid[uid].unit_id = unit_id
+    return found
+
+
+def units_where(tx: Transaction, condition: str, *parameters: object) -> list[UnitRow]:
+    """Units that meet an SQL condition, in the order they were put; without their ids."""
+    query = f"SELECT {UNIT_COLUMNS} FROM units WHERE {condition} ORDER BY uid"
+    return [UnitRow(*row) for row in tx.db.execute(query, parameters)]
+
+
+def name_units(tx: Transaction, rows: Sequence[UnitRow]) -> None:
+    """Give units that were found by a condition their ids."""
+    names: dict[int, str] = {}
+    for row in rows:
+        if row.gid not in names:
+            (names[row.gid],) = tx.db.execute("SELECT name FROM groups WHERE gid = ?", (row.gid,)).fetchone()
+        row.unit_id = tx.unit_id(names[row.gid], row.uid)
+
+
+def append_progress(tx: Transaction, row: UnitRow, delta: ProgressDelta) -> bool:
+    """Add what is new of a delta to the unit's journal and to `row`, which the caller writes. False where it leaves a gap.
+
+    Raises:
+        ValueError: the delta's parts differ in length.
+    """
+    if len(delta.tokens) != len(delta.logprobs):
+        raise ValueError("a delta has as many log-probabilities as tokens")
+    skip = row.published - delta.start
+    if skip < 0:
+        return False
+    if skip >= len(delta.tokens):
+        return True
+    spans = join_spans((), delta.spans, row.published)
+    news = Progress(tokens=delta.tokens[skip:], logprobs=delta.logprobs[skip:], spans=spans)
+    body = pack(UnitObjects(tx.objects, row.unit_id), encode_progress(news))
+    tx.db.execute("INSERT INTO progress (uid, start, body) VALUES (?, ?, ?)", (row.uid, row.published, body))
+    row.published += len(news.tokens)
+    row.oldest = _oldest(row.oldest, spans)
+    return True
+
+
+def read_journal(tx: Transaction, uid: int) -> JournalRows:
+    """A unit's journal as it is stored."""
+    return tuple(tx.db.execute("SELECT start, body FROM progress WHERE uid = ? ORDER BY start", (uid,)))
+
+
+def decode_journal(objects: ObjectStore, unit_id: str, rows: JournalRows) -> Progress:
+    """The journal of its rows."""
+    progress = Progress()
+    for start, record in rows:
+        part = decode_progress(unpack(UnitObjects(objects, unit_id), record))
+        delta = ProgressDelta(start=start, tokens=part.tokens, logprobs=part.logprobs, spans=part.spans)
+        progress = merge_delta(progress, delta)
+    return progress
+
+
+def note_oldest(tx: Transaction, rows: Sequence[UnitRow]) -> None:
+    """Let the groups of units know their oldest version, after it may have become older."""
+    tx.db.executemany(
+        "UPDATE groups SET oldest = ?1 WHERE gid = ?2 AND (oldest IS NULL OR oldest > ?1)",
+        [(row.oldest, row.gid) for row in rows if row.oldest is not None],
+    )
+
+
+def renew_oldest(tx: Transaction, gid: int) -> None:
+    """Work a group's oldest version out anew, after tokens of it were thrown away."""
+    tx.db.execute(
+        "UPDATE groups SET oldest = (SELECT min(oldest) FROM units WHERE uid >= ?1 << 20 AND uid < (?1 + 1) << 20)"
+        " WHERE gid = ?1",
+        (gid,),
+    )
+
+
+def entry(row: UnitRow, *values: Scalar) -> tuple[Scalar, ...]:
+    """A unit's history entry: its id, its fence, and `values`."""
+    return (row.unit_id, row.fence_text, *values)
+
+
+def _oldest(known: int | None, spans: Sequence[VersionSpan]) -> int | None:
+    versions = [span.version for span in spans] + ([] if known is None else [known])
+    return min(versions, default=None)

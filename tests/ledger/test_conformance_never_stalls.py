@@ -1,0 +1,48 @@
+"""Drops, filtered groups, dead letters and half-full batches never stall a job, at any staleness."""
+
+import pytest
+
+from scaler.ledger.audit import audit
+from scaler.model.job import OnStale
+from tests.builders.ledger import settings
+from tests.ledger.factories import LedgerFactory
+from tests.ledger.mill import Mill, Weather
+
+ROUNDS = 1000
+STALLED_AFTER = 120
+"""Rounds of 2 s without an update; a unit's longest back-off is 30 s and its lease runs out after 30 s."""
+
+STORM = Weather(
+    unit_fails=0.03, infrastructure_fails=0.05, worker_vanishes=0.05, group_is_filtered=0.3, unit_is_slow=0.3
+)
+
+
+@pytest.mark.parametrize(
+    ("staleness", "on_stale"),
+    [(0, OnStale.DROP), (0, OnStale.REQUEUE), (1, OnStale.DROP), (1, OnStale.REQUEUE), (16, OnStale.REQUEUE)],
+    ids=str,
+)
+def test_a_job_in_a_storm_goes_on(ledger_factory: LedgerFactory, staleness: int, on_stale: OnStale) -> None:
+    rules = settings(group_size=3, batch_groups=3, max_staleness=staleness, on_stale=on_stale, unit_failure_limit=2)
+    mill = Mill(ledger_factory, rules, STORM, seed=staleness)
+
+    for _ in range(ROUNDS):
+        mill.turn()
+        assert mill.rounds_since_update < STALLED_AFTER, mill.ledger.stats()
+
+    stats = mill.ledger.stats()
+    assert mill.step > ROUNDS / 10
+    assert min(stats.dead_lettered, stats.tokens.salvaged, len(stats.dropped)) > 0
+    assert stats.accepted == mill.step * rules.batch_samples
+    assert audit(mill.ledger).findings == ()
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_waiting_units_of_admitted_groups_keep_their_places(ledger_factory: LedgerFactory, staleness: int) -> None:
+    """Each group lacks one unit that backs off; were its place given to fresh groups, no group could be completed."""
+    rules = settings(group_size=4, batch_groups=2, max_staleness=staleness, unit_failure_limit=1000)
+    mill = Mill(ledger_factory, rules, Weather(infrastructure_fails=0.5), seed=7)
+
+    for _ in range(300):
+        mill.turn()
+        assert mill.rounds_since_update < STALLED_AFTER, mill.ledger.stats()
