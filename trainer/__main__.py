@@ -70,6 +70,9 @@ def _add_job_options(parser: argparse.ArgumentParser) -> None:
 def _add_learning_options(parser: argparse.ArgumentParser) -> None:
     learning, loss = UpdateSettings(), LossSettings()
     group = parser.add_argument_group("learning")
+    group.add_argument(
+        "--min-train-s", type=float, default=0.0, help="least time of an update: a device of given speed"
+    )
     group.add_argument("--lr", type=float, default=learning.learning_rate)
     group.add_argument("--minibatches", type=positive, default=learning.minibatches)
     group.add_argument("--epochs", type=positive, default=learning.epochs)
@@ -93,6 +96,7 @@ def settings_of(options: argparse.Namespace) -> TrainerSettings:
         checkpoints=options.checkpoints,
         seed=options.seed,
         time_bound_s=options.time_bound_s,
+        min_train_s=options.min_train_s,
         keep_versions=options.keep_versions,
         keep_checkpoints=options.keep_checkpoints,
         update=UpdateSettings(

@@ -70,6 +70,8 @@ class Intake:
     watch: RedistributionWatch
     next_prompt: int
     """Index of the next prompt to put."""
+    on_look: Callable[[], None] = lambda: None
+    """Called with each look around: what has to be said again and again, however long the wait."""
     _looked_s: float | None = None
 
     def next_batch(self, epoch: int, version: int, timer: PhaseTimer) -> ScoredBatch:
@@ -104,12 +106,13 @@ class Intake:
             return
 
     def look_around(self) -> None:
-        """At most every `look_every_s`: restock, and see which version the workers have."""
+        """At most every `look_every_s`: restock, see which version the workers have, and say what has to be said again."""
         now_s = self.calls.clock.monotonic_s()
         if self._looked_s is None or now_s - self._looked_s >= self.settings.look_every_s:
             self._looked_s = now_s
             self.stock()
             self.watch.observe(self.calls.call(lambda ledger: ledger.workers()), now_s)
+            self.on_look()
 
     def _put(self, indices: range) -> int:
         """Put these prompts' units; how many the ledger did not know."""

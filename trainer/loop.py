@@ -49,6 +49,8 @@ class TrainerSettings:
     seed: int = 0
     time_bound_s: float = 600.0
     """Longest a unit may take."""
+    min_train_s: float = 0.0
+    """Least time the training of an update takes: lets a small model stand for one of a given speed."""
     keep_versions: int = 4
     """Newest weight versions kept, beside those a live worker reports."""
     keep_checkpoints: int = 3
@@ -91,8 +93,10 @@ class Trainer:
             settings=settings.intake,
             watch=self._watch,
             next_prompt=self._state.next_prompt,
+            on_look=self._remind,
         )
         self._waited_s = 0.0
+        self._last_report: tuple[int, TrainerReport] | None = None
 
     @property
     def step(self) -> int:
@@ -140,7 +144,10 @@ class Trainer:
         timer = PhaseTimer(self._clock, self._state.step, self._listener)
         taken = self._intake.next_batch(epoch, self._state.step, timer)
         with timer.within(Phase.TRAIN):
+            ready_s = self._clock.monotonic_s() + self._settings.min_train_s
             parts = self._train(taken)
+            if (early_s := ready_s - self._clock.monotonic_s()) > 0:
+                self._clock.pause(early_s)
         with timer.within(Phase.CHECKPOINT):
             self._state = self._state.consumed(taken.batch.batch_id, self._intake.next_prompt)
             self._store.save(self._snapshot())
@@ -189,7 +196,14 @@ class Trainer:
             wait_ratio=min(1.0, self._waited_s / elapsed_s),
         )
         self._calls.call(lambda ledger: ledger.report(epoch, report))
+        self._last_report = epoch, report
         self._on_update(record_update(report, taken, parts, self._clock.now_s()))
+
+    def _remind(self) -> None:
+        """Say the last report again: a starved trainer's unblocked rate still holds, and a signal that went stale would not."""
+        if self._last_report is not None:
+            epoch, report = self._last_report
+            self._calls.call(lambda ledger: ledger.report(epoch, report))
 
     def _prune(self) -> None:
         workers = self._calls.call(lambda ledger: ledger.workers())

@@ -5,6 +5,7 @@ Policy, at most one command for a replica:
 * past its deadline and not drained -> ReleaseReplicaWork, so that its units go on elsewhere;
 * noticed -> never ended by us (the refund of its first hour would be lost) before deadline + `reap_after_s`; then REAP;
 * drained by our own choice -> TerminateReplica; still draining past its deadline -> its work is released, then it is ended;
+* gone without notice while its worker still holds units -> ReleaseReplicaWork: nobody has to wait for the leases to run out;
 * a launch that took too long -> ended where no worker registered, else drained first.
 
 Invariants: notices are served whatever else holds (paused, stale signals), unless the pool was never listed; everything
@@ -37,6 +38,8 @@ def endings(world: StageWorld) -> tuple[Command, ...]:
 def _ending(world: StageWorld, replica: ReplicaView) -> Command | None:
     if is_noticed(replica):
         return _noticed(world, replica)
+    if is_lost(replica):
+        return _release_lost(world, replica)
     if not world.may_end(replica):
         return None
     if replica.phase is ReplicaPhase.DRAINED:
@@ -44,6 +47,19 @@ def _ending(world: StageWorld, replica: ReplicaView) -> Command | None:
     if replica.phase is ReplicaPhase.DRAINING:
         return _overdue(world, replica)
     return _give_up(world, replica) if world.failed_launch(replica) else None
+
+
+def is_lost(replica: ReplicaView) -> bool:
+    """Whether a complete list holds none of its instances any more, and its worker still holds units."""
+    return replica.phase is ReplicaPhase.TERMINATING and not replica.instance_ids and replica.running_units > 0
+
+
+def _release_lost(world: StageWorld, replica: ReplicaView) -> ReleaseReplicaWork | None:
+    """Right or wrong, this is harmless: who still held a unit is fenced off and stops."""
+    if replica.worker is None:
+        return None
+    reason = _because(ReasonCode.INSTANCE_LOST, "its instance is gone without notice: its work goes on elsewhere")
+    return _release_work(world, replica, replica.worker, reason)
 
 
 def _noticed(world: StageWorld, replica: ReplicaView) -> Command | None:
@@ -73,12 +89,13 @@ def _release(world: StageWorld, replica: ReplicaView, deadline_s: float) -> Rele
     """None before the deadline, and where no worker ever registered."""
     if replica.worker is None or world.now_s < deadline_s:
         return None
+    reason = _because(ReasonCode.DEADLINE_PASSED, "its deadline has passed: its work goes on elsewhere")
+    return _release_work(world, replica, replica.worker, reason)
+
+
+def _release_work(world: StageWorld, replica: ReplicaView, worker: str, reason: Reason) -> ReleaseReplicaWork:
     return ReleaseReplicaWork(
-        stage=world.spec.name,
-        pool=replica.pool,
-        replica_id=replica.replica_id,
-        worker=replica.worker,
-        reason=_because(ReasonCode.DEADLINE_PASSED, "its deadline has passed: its work goes on elsewhere"),
+        stage=world.spec.name, pool=replica.pool, replica_id=replica.replica_id, worker=worker, reason=reason
     )
 
 

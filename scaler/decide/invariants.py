@@ -45,7 +45,7 @@ CODES: dict[type, frozenset[ReasonCode]] = {
     ),
     UndrainReplica: frozenset({ReasonCode.SIZE_UP}),
     DrainReplica: frozenset({ReasonCode.NOTICE, ReasonCode.SIZE_DOWN, ReasonCode.REPLACE_FAILED_LAUNCH}),
-    ReleaseReplicaWork: frozenset({ReasonCode.DEADLINE_PASSED}),
+    ReleaseReplicaWork: frozenset({ReasonCode.DEADLINE_PASSED, ReasonCode.INSTANCE_LOST}),
     TerminateReplica: frozenset(
         {
             ReasonCode.DRAINED,

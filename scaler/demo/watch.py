@@ -76,10 +76,15 @@ class Watch:
 
     def _fleet(self, workers: tuple[WorkerRecord, ...]) -> tuple[int, int, int]:
         known = {worker.identity.instance_id: worker for worker in workers if not worker.gone}
-        live = [known.get(record.instance_id) for record in self.world.state.live_instances()]
-        draining = sum(worker is not None and worker.drain is not None for worker in live)
-        ready = sum(worker is not None and worker.drain is None and worker.status.ready for worker in live)
-        return ready, draining, len(live) - ready - draining
+        live = [record.instance_id for record in self.world.state.live_instances()]
+        leaving = [name for name in live if self._is_leaving(name, known.get(name))]
+        ready = [name for name in live if name in known and name not in leaving and known[name].status.ready]
+        return len(ready), len(leaving), len(live) - len(ready) - len(leaving)
+
+    def _is_leaving(self, instance_id: str, worker: WorkerRecord | None) -> bool:
+        """Told to go, by the cloud or by the controller."""
+        noticed = self.world.state.notice_file(instance_id).exists()
+        return noticed or (worker is not None and worker.drain is not None)
 
     def _capacity(self) -> int | None:
         try:

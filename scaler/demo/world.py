@@ -45,6 +45,8 @@ class Scale:
     max_staleness: int = 2
     concurrency: int = 16
     steps_per_s: float = 30.0
+    train_s: float = 1.0
+    """What an update takes at least: a small model stands for one that keeps a few replicas busy."""
     notice_s: float = 3.0
     task: str = "repeat"
 
@@ -147,6 +149,7 @@ class World:
             *("--updates", str(self.updates), "--seed", str(self.seed), "--metrics-file", str(self.metrics_file)),
             *("--group-size", str(self.scale.group_size), "--batch-groups", str(self.scale.batch_groups)),
             *("--max-staleness", str(self.scale.max_staleness), "--threads", "1"),
+            *("--min-train-s", str(self.scale.train_s)),
         ]
 
     def _player_options(self) -> list[str]:

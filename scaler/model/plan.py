@@ -17,6 +17,7 @@ class ReasonCode(StrEnum):
     NOTICE = "notice"
     DRAINED = "drained"
     DEADLINE_PASSED = "deadline_passed"
+    INSTANCE_LOST = "instance_lost"
     REAP = "reap"
     STEADY = "steady"
     HOLD_SIGNAL_MISSING = "hold_signal_missing"

@@ -83,6 +83,16 @@ DRAINING, DRAINED, TERMINATING = ReplicaPhase.DRAINING, ReplicaPhase.DRAINED, Re
         ),
         pytest.param(a_replica(phase=TERMINATING), [], id="one that ends is left alone"),
         pytest.param(
+            a_replica(phase=TERMINATING, instance_ids=(), running_units=3),
+            ["release r0 (instance_lost)"],
+            id="work on one that went without notice is released at once",
+        ),
+        pytest.param(
+            a_replica(phase=TERMINATING, instance_ids=(), running_units=0),
+            [],
+            id="one that went without notice and held nothing needs nothing",
+        ),
+        pytest.param(
             a_replica(phase=DRAINED, drain_reason="notice", drain_deadline_s=NOW_S + 30),
             [],
             id="the mark of a notice outlives the notice",

@@ -213,6 +213,21 @@ def test_the_report_leaves_waiting_out_of_the_rate(tmp_path: Path) -> None:
     assert report.step == 1
 
 
+def test_a_starved_trainer_says_its_rate_again_so_that_the_signal_stays_fresh(tmp_path: Path) -> None:
+    ledger = MemoryLedger(JOB)
+    run = run_in(tmp_path, ledger, units_per_pause=1)
+    run.trainer(updates=2).run()
+    first = ledger.reports[0]
+    assert ledger.reports.count(first) > 1
+
+
+def test_an_update_takes_the_least_time_that_was_asked_for(tmp_path: Path) -> None:
+    ledger = MemoryLedger(JOB)
+    run = run_in(tmp_path, ledger)
+    run.trainer(updates=1, min_train_s=30.0).run()
+    assert ledger.reports[0].phase_s[Phase.TRAIN] == pytest.approx(30.0)
+
+
 def test_the_record_says_how_old_the_samples_were(tmp_path: Path) -> None:
     run = run_in(tmp_path, MemoryLedger(JOB), units_per_pause=100)
     run.trainer().run()
