@@ -143,6 +143,10 @@ class RunningAgent:
         """Wait until it has generated so many tokens."""
         await until(lambda: self.machine.tokens_generated >= tokens or self.task.done())
 
+    async def published(self, tokens: int) -> None:
+        """Wait until it has generated so many tokens, and the ledger has acknowledged them all."""
+        await until(lambda: self.machine.tokens_generated == tokens and not self.machine.status().unpublished_tokens)
+
     async def ended(self) -> int:
         async with asyncio.timeout(PATIENCE_S):
             return await self.task
