@@ -21,6 +21,10 @@ class LedgerFactory(Protocol):
         """A further client. Clients may be used in other threads and processes."""
         ...
 
+    def opener(self, job: str = "job") -> Callable[[], Ledger]:
+        """What opens a client in a process forked from this one, with the store's clock as it stands now."""
+        ...
+
     def close(self) -> None:
         """Close all clients and forget the store."""
         ...
@@ -39,6 +43,10 @@ class SqliteFactory:
         client = open_path(self.path, job, now_s=lambda: self.now_s)
         self._clients.append(client)
         return client
+
+    def opener(self, job: str = "job") -> Callable[[], Ledger]:
+        """The fork's clock stands still."""
+        return lambda: open_path(self.path, job, now_s=lambda: self.now_s)
 
     def close(self) -> None:
         """Close all clients."""

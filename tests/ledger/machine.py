@@ -86,10 +86,10 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @initialize(on_stale=st.sampled_from(OnStale), staleness=st.integers(0, 2), failures=st.integers(1, 2))
     def begin(self, on_stale: OnStale, staleness: int, failures: int) -> None:
-        self.rules = settings(
+        self.job = settings(
             max_staleness=staleness, on_stale=on_stale, unit_failure_limit=failures, max_concurrent=7, batch_groups=2
         )
-        self.watcher.configure(self.rules)
+        self.watcher.configure(self.job)
         self.epoch = self.clients["trainer"].attach_trainer("t")
         for worker in WORKERS:
             self.clients[worker].register(identity(worker))
@@ -255,7 +255,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 2))
     def take(self, count: int) -> None:
         trainer = self.clients["trainer"]
-        batch = trainer.take_batch(self.epoch, count, self.step, self.rules.max_staleness)
+        batch = trainer.take_batch(self.epoch, count, self.step, self.job.max_staleness)
         if self.model.batch is not None:
             assert batch is not None
             assert batch.redelivered
@@ -270,7 +270,7 @@ class LedgerMachine(RuleBasedStateMachine):
         for group in batch.groups:
             assert all(self.model.units[unit.unit_id].committed for unit in group.units)
             oldest = min(sample.oldest_version for sample in group.samples)
-            assert self.step - oldest <= self.rules.max_staleness
+            assert self.step - oldest <= self.job.max_staleness
             assert f"{group.group_id}.{group.group_epoch}" not in self.model.trained
 
     @precondition(lambda self: self.model.batch)
@@ -339,9 +339,9 @@ class LedgerMachine(RuleBasedStateMachine):
         assert stats.dead_lettered == states[UnitState.DEAD_LETTERED] == len(self.watcher.dead_letters())
         assert sum(sum(lengths.values()) for lengths in stats.dropped.values()) == states[UnitState.DROPPED]
         in_batch = 0 if self.model.batch is None else len(self.model.batch[1])
-        assert stats.consumed - stats.accepted == in_batch * self.rules.group_size
-        bound = (self.rules.max_staleness + 1) * self.rules.batch_samples
-        room = min(self.rules.max_concurrent - stats.running, bound - stats.buffered - stats.running)
+        assert stats.consumed - stats.accepted == in_batch * self.job.group_size
+        bound = (self.job.max_staleness + 1) * self.job.batch_samples
+        room = min(self.job.max_concurrent - stats.running, bound - stats.buffered - stats.running)
         assert stats.admissible == max(0, room)
         assert stats.running + stats.buffered <= bound
         assert sum(record.leases for record in self.watcher.workers()) == stats.running

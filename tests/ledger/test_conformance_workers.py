@@ -1,12 +1,13 @@
 """Promises of workers, drains, controllers, history and compaction."""
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 
 from scaler.ledger.audit import audit
 from scaler.ledger.contract import Ledger, StaleEpoch, UnitState
-from scaler.ledger.history import EventKind
+from scaler.ledger.history import EventKind, HistoryEvent
 from scaler.model.job import DrainMark, WorkerStatus
 from scaler.model.work import ReleaseReason
 from tests.builders.ledger import (
@@ -91,11 +92,12 @@ def test_a_controller_that_was_succeeded_is_refused(ledger: Ledger) -> None:
     ledger.drain("w1", START_S + 60, "spot", 2)
     assert not ledger.undrain("nobody", 3)
 
-    for call in (
+    calls: tuple[Callable[[], object], ...] = (
         lambda: ledger.drain("w1", START_S + 1, "late", 2),
         lambda: ledger.undrain("w1", 2),
         lambda: ledger.release_worker("w1", ReleaseReason.WORKER_LOST, 2),
-    ):
+    )
+    for call in calls:
         with pytest.raises(StaleEpoch):
             call()
     assert ledger.workers()[0].drain == DrainMark(deadline_s=START_S + 60, reason="spot", epoch=2)
@@ -157,7 +159,7 @@ def test_history_has_no_holes_and_can_be_read_in_pages(ledger: Ledger, ledger_fa
     live_a_little(ledger, ledger_factory, 2)
 
     whole = list(ledger.history())
-    paged = []
+    paged: list[HistoryEvent] = []
     while page := ledger.history(paged[-1].seq if paged else 0, 5):
         paged += page
 

@@ -74,8 +74,10 @@ class Sidecar:
         return int(store_epoch), int(fence)
 
     def close(self) -> None:
-        """Give up the file; a lock held falls."""
-        os.close(self._fd)
+        """Give up the file; a lock held falls. Harmless when repeated."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def _try_lock(self) -> bool:
         try:
