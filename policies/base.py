@@ -32,6 +32,13 @@ class SizingInput:
     launching: int
     """Replicas asked for or starting."""
     ready: int
+    desired: int | None = None
+    """The size last decided, after guard rails; None where nothing was decided yet. A lost replica does not lower it."""
+
+    @property
+    def base(self) -> int:
+        """The size that a relative policy starts from: the one last decided, else what counts as capacity."""
+        return self.launching + self.ready if self.desired is None else self.desired
 
 
 SizingPolicy: TypeAlias = Callable[[SizingInput, Any], Sizing]
@@ -47,8 +54,9 @@ PlacementPolicy: TypeAlias = Callable[
 class Registered:
     """A policy and the frozen dataclass of its parameters.
 
-    Field names of `params` carry their unit (`_s`, `_ratio`, `_usd`, plain numbers else), from which the YAML's form
-    follows: durations and percentages are strings there.
+    Field names of `params` carry their unit (`_s`, `_ratio`, `_usd`, plain numbers else; a rate `_per_s` is a plain
+    number), from which the YAML's form follows: durations and percentages are strings there. Bounds are in the fields'
+    metadata (`ge`, `gt`, `le`); checks across fields are in `__post_init__` and raise `ValueError`.
     """
 
     params: type

@@ -6,48 +6,26 @@ tells all there is, every time. They keep no intent of their own; idempotency is
 Errors: `PoolUnavailable` where the provider does not answer; refusals are outcomes, not errors.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from scaler.model.plan import LaunchReplica, TerminateReplica
+from scaler.model.pool import Instance, InstanceState, PoolObservation
+
+__all__ = [
+    "Instance",
+    "InstanceState",
+    "LaunchOutcome",
+    "LaunchResult",
+    "PoolActor",
+    "PoolObservation",
+    "PoolUnavailable",
+]
 
 
 class PoolUnavailable(Exception):
     """The provider did not answer, or answered in part: nothing is known, so nothing is decided."""
-
-
-class InstanceState(StrEnum):
-    """An instance as its provider sees it."""
-
-    PENDING = "pending"
-    RUNNING = "running"
-    SHUTTING_DOWN = "shutting_down"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Instance:
-    """One instance of ours that is not gone. `launched_at_s` is on the provider's clock."""
-
-    instance_id: str
-    replica_id: str
-    offering_id: str
-    state: InstanceState
-    launched_at_s: float
-    launch_token: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolObservation:
-    """Everything a pool holds, listed completely at `listed_at_s`."""
-
-    listed_at_s: float
-    instances: tuple[Instance, ...]
-    refused_reason: str | None = None
-    """Why this pool may not be acted on at all (another owner, wrong settings); None: it may."""
-    available: Mapping[str, int] = field(default_factory=dict)
-    """Offering id -> instances that could be had, where the provider tells; absent means unknown."""
 
 
 class LaunchResult(StrEnum):

@@ -62,7 +62,7 @@ def run_demo(options: DemoOptions) -> int:
 
 
 def _play(world: World, options: DemoOptions, console: Console) -> int:
-    started_at_s = time.time()
+    started_at_s = world.clock.now_s()
     problem, moments = None, []
     try:
         world.start()
@@ -81,7 +81,7 @@ def _play(world: World, options: DemoOptions, console: Console) -> int:
 def _watch(watch: Watch, view: View) -> str | None:
     """Look until the trainer is done; says what went wrong, if something did."""
     while True:
-        moment = watch.look(time.time())
+        moment = watch.look(watch.world.clock.now_s())
         view.show(moment)
         if not watch.world.children["trainer"].running:
             return None if watch.world.dead() is None else _obituary(watch.world)

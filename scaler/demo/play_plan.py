@@ -6,6 +6,7 @@ fleet can use. A trace that falls less is played whole. The shipped trace is pla
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from scaler.traces.registry import load_trace
@@ -79,8 +80,8 @@ def _eventful_part(trace: CapacityTrace) -> CapacityTrace:
 def _falls(trace: CapacityTrace) -> list[tuple[float, int]]:
     falls = []
     for series in trace.series:
-        steps = list(series.changes())
-        falls += [(at_s, before - after) for (_, before), (at_s, after) in zip(steps, steps[1:], strict=False) if after < before]
+        steps = pairwise(series.changes())
+        falls += [(at_s, before - after) for (_, before), (at_s, after) in steps if after < before]
     return falls
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from scaler.demo.moments import Interruption, Moment, Update
 from scaler.demo.world import World
-from scaler.ledger.contract import Ledger, LedgerUnavailable
+from scaler.ledger.contract import Ledger, LedgerRefused, LedgerUnavailable
 from scaler.model.job import LedgerStats, WorkerRecord
 
 
@@ -71,7 +71,7 @@ class Watch:
     def _read_ledger(self) -> tuple[LedgerStats | None, tuple[WorkerRecord, ...]]:
         try:
             return self.ledger.stats(), self.ledger.workers()
-        except LedgerUnavailable:
+        except (LedgerUnavailable, LedgerRefused):  # refused: nobody has configured the job yet
             return None, ()
 
     def _fleet(self, workers: tuple[WorkerRecord, ...]) -> tuple[int, int, int]:
@@ -105,7 +105,8 @@ def read_status(url: str) -> Status:
     except (OSError, urllib.error.URLError, ValueError):
         return Status()
     stages = raw.get("stages") or [{}]
-    return Status(desired=stages[0].get("desired"), decision=str((stages[0].get("reason") or {}).get("message", "")))
+    reason = stages[0].get("reason") or {}
+    return Status(desired=stages[0].get("desired"), decision=str(reason.get("message", "")))
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

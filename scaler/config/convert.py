@@ -1,0 +1,134 @@
+"""From a validated fleet to the plain facts that the rest of the controller uses."""
+
+from pathlib import Path
+
+from scaler.config.faults import ConfigError, Fault
+from scaler.config.providers import Provider
+from scaler.config.scalars import split_address
+from scaler.config.schema import RolloutFleet, SqliteLedger
+from scaler.config.stage import Offering, Pool, Stage
+from scaler.model import capacity
+from scaler.model.job import JobSettings
+from scaler.model.spec import DrainSpec, FleetSpec, GuardRails, PoolSpec, StageSpec
+
+
+def to_spec(fleet: RolloutFleet) -> FleetSpec:
+    """What the engine decides by."""
+    spec = fleet.spec
+    return FleetSpec(
+        name=fleet.metadata.name,
+        stages=tuple(_stage(stage, spec.spend_cap_usd_per_h) for stage in spec.stages),
+        interval_s=spec.interval_s,
+        paused=spec.paused,
+        dry_run=spec.dry_run,
+        max_spend_usd_per_h=spec.spend_cap_usd_per_h,
+        labels=dict(fleet.metadata.labels),
+    )
+
+
+def _stage(stage: Stage, fleet_cap_usd_per_h: float) -> StageSpec:
+    return StageSpec(
+        name=stage.name.value,
+        sizing=stage.policy.to_spec(),
+        placement=stage.placement.to_spec(),
+        guard_rails=_guard_rails(stage, fleet_cap_usd_per_h),
+        pools=tuple(_pool(pool) for pool in stage.pools),
+        drain=DrainSpec(
+            voluntary_deadline_s=stage.drain.voluntary_deadline_s,
+            margin_s=stage.drain.margin_s,
+            reap_after_s=stage.drain.reap_after_s,
+        ),
+    )
+
+
+def _guard_rails(stage: Stage, fleet_cap_usd_per_h: float) -> GuardRails:
+    rails = stage.guard_rails
+    cap = rails.spend_cap_usd_per_h
+    return GuardRails(
+        min_replicas=rails.floor,
+        max_replicas=rails.ceiling,
+        max_spend_usd_per_h=fleet_cap_usd_per_h if cap is None else cap,
+        max_step_up=rails.max_step_up,
+        max_step_down=rails.max_step_down,
+        cooldown_up_s=rails.cooldown_up_s,
+        cooldown_down_s=rails.cooldown_down_s,
+        disruption_budget_ratio=rails.disruption_budget_ratio,
+        lower_after_fresh_s=rails.lower_after_fresh_s,
+        signal_max_age_s=stage.signals.max_age_s,
+    )
+
+
+def _pool(pool: Pool) -> PoolSpec:
+    return PoolSpec(
+        name=pool.name,
+        provider=pool.provider.type,
+        offerings=tuple(_offering(offering) for offering in pool.offerings),
+        max_replicas=pool.max_replicas,
+        nodes_per_replica=pool.nodes_per_replica,
+        launch_timeout_s=pool.launch_timeout_s,
+        refusal_backoff_initial_s=pool.refusal_backoff_initial_s,
+        refusal_backoff_max_s=pool.refusal_backoff_max_s,
+    )
+
+
+def _offering(offering: Offering) -> capacity.Offering:
+    return capacity.Offering(
+        instance_type=offering.instance_type,
+        zone=offering.zone,
+        capacity_type=offering.capacity_type,
+        price_usd_per_h=offering.price_usd_per_h,
+        billing=capacity.Billing(
+            minimum_s=offering.billing.minimum_s,
+            refund_if_interrupted_within_s=offering.billing.refund_if_interrupted_within_s,
+        ),
+    )
+
+
+def job_settings(fleet: RolloutFleet) -> JobSettings:
+    """What the ledger of the job is configured with."""
+    job = fleet.spec.job
+    return JobSettings(
+        group_size=job.group_size,
+        batch_groups=job.batch_groups,
+        batches_per_version=job.batches_per_version,
+        max_staleness=job.max_staleness,
+        on_stale=job.on_stale,
+        max_concurrent=job.max_concurrent,
+        unit_failure_limit=job.unit_failure_limit,
+        group_redraw_limit=job.group_redraw_limit,
+        backoff_initial_s=job.backoff_initial_s,
+        backoff_max_s=job.backoff_max_s,
+        history_events=job.history_events,
+    )
+
+
+def ledger_url(fleet: RolloutFleet) -> str:
+    """The URL that `scaler.ledger.registry.open_ledger` takes. `ConfigError` where the file that holds it cannot be read."""
+    ledger = fleet.spec.ledger
+    if isinstance(ledger, SqliteLedger):
+        return f"sqlite://{ledger.path}"
+    return ledger.url or _url_in(Path(ledger.url_file or ""))
+
+
+def _url_in(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        fault = Fault(file=str(path), message="holds no ledger URL that can be read", remedy="mount the secret there")
+        raise ConfigError([fault]) from None
+
+
+def placeholder_values(fleet: RolloutFleet) -> dict[str, str]:
+    """What the fleet knows of a worker command's placeholders; the pool's actor adds what belongs to the instance."""
+    values = {"ledger": ledger_url(fleet), "job": fleet.job_name}
+    return values if fleet.spec.weights_dir is None else {**values, "weights": fleet.spec.weights_dir}
+
+
+def http_address(fleet: RolloutFleet) -> tuple[str, int]:
+    """Host and port of the controller's HTTP server; port 0 is any free one."""
+    return split_address(fleet.spec.http.listen)
+
+
+def providers(fleet: RolloutFleet) -> dict[str, Provider]:
+    """Pool name -> its provider's settings; names of pools are unique in a fleet."""
+    return {pool.name: pool.provider for stage in fleet.spec.stages for pool in stage.pools}

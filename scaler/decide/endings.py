@@ -1,0 +1,135 @@
+"""How replicas end: what must follow from notices, deadlines, finished drains and launches that failed.
+
+Policy, at most one command for a replica:
+* noticed, not yet draining by that deadline -> DrainReplica with the notice's deadline, until the snapshot shows it;
+* past its deadline and not drained -> ReleaseReplicaWork, so that its units go on elsewhere;
+* noticed -> never ended by us (the refund of its first hour would be lost) before deadline + `reap_after_s`; then REAP;
+* drained by our own choice -> TerminateReplica; still draining past its deadline -> its work is released, then it is ended;
+* a launch that took too long -> ended where no worker registered, else drained first.
+
+Invariants: notices are served whatever else holds (paused, stale signals), unless the pool was never listed; everything
+that is our own choice waits while paused, and while the pool's list is old or the pool is refused.
+Non-goals: sizes; whether a replacement is needed follows from what still counts as capacity.
+"""
+
+from scaler.decide.world import ON_ITS_WAY_OUT, StageWorld, finite, is_noticed, notice_deadline_s
+from scaler.model.capacity import ReplicaPhase
+from scaler.model.plan import (
+    Command,
+    DrainReplica,
+    Reason,
+    ReasonCode,
+    ReleaseReplicaWork,
+    TerminateReplica,
+)
+from scaler.model.snapshot import ReplicaView
+
+DEADLINE_TOLERANCE_S = 1.0
+"""Two clocks stand between a deadline as ordered and as shown; less than this is the same deadline."""
+
+
+def endings(world: StageWorld) -> tuple[Command, ...]:
+    """The commands that must be given whatever the size, in order of replica id."""
+    commands = (_ending(world, replica) for replica in world.replicas if world.listed(replica))
+    return tuple(command for command in commands if command is not None)
+
+
+def _ending(world: StageWorld, replica: ReplicaView) -> Command | None:
+    if is_noticed(replica):
+        return _noticed(world, replica)
+    if not world.may_end(replica):
+        return None
+    if replica.phase is ReplicaPhase.DRAINED:
+        return terminate(world, replica, _because(ReasonCode.DRAINED, "drained: it holds no lease"))
+    if replica.phase is ReplicaPhase.DRAINING:
+        return _overdue(world, replica)
+    return _give_up(world, replica) if world.failed_launch(replica) else None
+
+
+def _noticed(world: StageWorld, replica: ReplicaView) -> Command | None:
+    deadline_s = notice_deadline_s(replica, world.now_s)
+    if replica.phase is ReplicaPhase.TERMINATING:
+        return _release(world, replica, deadline_s) if replica.running_units > 0 else None
+    if world.now_s >= deadline_s + world.spec.drain.reap_after_s and world.may_end(replica):
+        late_s = world.now_s - deadline_s
+        return terminate(world, replica, _because(ReasonCode.REAP, f"still here {late_s:.0f} s after its deadline"))
+    if world.now_s >= deadline_s:
+        return None if replica.phase is ReplicaPhase.DRAINED else _release(world, replica, deadline_s)
+    return None if _shows_drain_by(replica, deadline_s) else _drain_for_notice(world, replica, deadline_s)
+
+
+def _shows_drain_by(replica: ReplicaView, deadline_s: float) -> bool:
+    shown_s = finite(replica.drain_deadline_s)
+    return replica.phase in ON_ITS_WAY_OUT and shown_s is not None and shown_s <= deadline_s + DEADLINE_TOLERANCE_S
+
+
+def _drain_for_notice(world: StageWorld, replica: ReplicaView, deadline_s: float) -> DrainReplica:
+    left_s = deadline_s - world.now_s
+    reason = _because(ReasonCode.NOTICE, f"interruption notice: it goes in {left_s:.0f} s", left_s=left_s)
+    return drain(world, replica, deadline_s, reason)
+
+
+def _release(world: StageWorld, replica: ReplicaView, deadline_s: float) -> ReleaseReplicaWork | None:
+    """None before the deadline, and where no worker ever registered."""
+    if replica.worker is None or world.now_s < deadline_s:
+        return None
+    return ReleaseReplicaWork(
+        stage=world.spec.name,
+        pool=replica.pool,
+        replica_id=replica.replica_id,
+        worker=replica.worker,
+        reason=_because(ReasonCode.DEADLINE_PASSED, "its deadline has passed: its work goes on elsewhere"),
+    )
+
+
+def _overdue(world: StageWorld, replica: ReplicaView) -> Command | None:
+    """A drain of our own choice that did not end in time. Without a deadline it is not our drain: wait."""
+    deadline_s = finite(replica.drain_deadline_s)
+    if deadline_s is None or world.now_s < deadline_s:
+        return None
+    patience_s = world.spec.drain.reap_after_s
+    if replica.running_units > 0 and replica.worker is not None and world.now_s < deadline_s + patience_s:
+        return _release(world, replica, deadline_s)
+    return terminate(world, replica, _because(ReasonCode.DEADLINE_PASSED, "its drain's deadline has passed"))
+
+
+def _give_up(world: StageWorld, replica: ReplicaView) -> Command:
+    timeout_s = world.pools[replica.pool].spec.launch_timeout_s
+    reason = _because(ReasonCode.REPLACE_FAILED_LAUNCH, f"not ready {timeout_s:.0f} s after its launch")
+    return end_or_drain(world, replica, reason)
+
+
+def end_or_drain(world: StageWorld, replica: ReplicaView, reason: Reason) -> Command:
+    """Drain a replica whose worker is known; end one at once that has none and so holds nothing."""
+    if replica.worker is None:
+        return terminate(world, replica, reason)
+    return drain(world, replica, world.now_s + world.spec.drain.voluntary_deadline_s, reason)
+
+
+def drain(world: StageWorld, replica: ReplicaView, deadline_s: float, reason: Reason) -> DrainReplica:
+    """Order a replica to hand over; a notice that stands is part of the command."""
+    return DrainReplica(
+        stage=world.spec.name,
+        pool=replica.pool,
+        replica_id=replica.replica_id,
+        worker=replica.worker,
+        instance_ids=replica.instance_ids,
+        deadline_s=deadline_s,
+        reason=reason,
+        notice=replica.notice if is_noticed(replica) else None,
+    )
+
+
+def terminate(world: StageWorld, replica: ReplicaView, reason: Reason) -> TerminateReplica:
+    """End a replica's instances, all of them."""
+    return TerminateReplica(
+        stage=world.spec.name,
+        pool=replica.pool,
+        replica_id=replica.replica_id,
+        instance_ids=replica.instance_ids,
+        reason=reason,
+    )
+
+
+def _because(code: ReasonCode, message: str, **inputs: float) -> Reason:
+    return Reason(code=code, message=message, inputs=tuple(inputs.items()))

@@ -1,0 +1,153 @@
+"""Filling a gap: take drains back first, then launch where the placement policy says, within room and spend.
+
+Policy: a drain for size that has not ended is taken back before anything is launched, the one with most work first: it is
+ready and costs nothing more. Launches are asked of the placement policy with the offerings that may be used (pool listed
+and not refused, room under `max_replicas`, no refusal back-off, price within what is left to spend), accepted one by one,
+and asked again without what ran out.
+
+Rent under the caps is that of replicas that count and of drains of our own choice not ended yet; noticed ones are left
+out, or a fleet at its cap could not replace them before they are gone. The same replicas fill a pool's room.
+
+A refused offering is left alone for initial * 2^(refusals - 1) seconds, at most the pool's maximum.
+
+Invariants: no launch takes stage or fleet over its cap, or a pool over its room; the answer depends on no order of the
+input; every round uses up a pool, an offering or the gap, so it ends.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from policies.base import Registered
+from scaler.decide.victims import by_value
+from scaler.decide.world import SPEND_TOLERANCE_USD_PER_H, StageWorld, finite
+from scaler.model.capacity import ReplicaPhase
+from scaler.model.plan import ClampCode, ReasonCode
+from scaler.model.snapshot import OfferingView, ReplicaView
+from scaler.model.spec import PolicySpec, PoolSpec
+
+Slot = tuple[str, str]
+"""(pool, offering id)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launches:
+    """Where to launch, the rent that adds, and what ran out where there are fewer than wanted."""
+
+    slots: tuple[Slot, ...] = ()
+    rent_usd_per_h: float = 0.0
+    short_of: ClampCode | None = None
+
+
+def take_back(world: StageWorld, gap: int, spend_left_usd_per_h: float) -> tuple[ReplicaView, ...]:
+    """Drains of ours to undo, at most `gap`. `spend_left_usd_per_h`: under the caps, drains left out."""
+    candidates = [replica for replica in world.leaving if _may_come_back(world, replica)]
+    chosen: list[ReplicaView] = []
+    for replica in sorted(candidates, key=lambda replica: by_value(world, replica), reverse=True):
+        price = world.price_usd_per_h(replica)
+        if len(chosen) < gap and price <= spend_left_usd_per_h + SPEND_TOLERANCE_USD_PER_H:
+            chosen.append(replica)
+            spend_left_usd_per_h -= price
+    return tuple(chosen)
+
+
+def _may_come_back(world: StageWorld, replica: ReplicaView) -> bool:
+    """Only what we sent away for size, and only while there is time to hear of it."""
+    deadline_s = finite(replica.drain_deadline_s)
+    return (
+        replica.phase is ReplicaPhase.DRAINING
+        and replica.worker is not None
+        and replica.drain_reason == ReasonCode.SIZE_DOWN
+        and deadline_s is not None
+        and world.now_s < deadline_s
+        and world.may_end(replica)
+    )
+
+
+def place(
+    world: StageWorld, wanted: int, spend_left_usd_per_h: float, policy: Registered, ended: frozenset[str]
+) -> Launches:
+    """At most `wanted` launches. `ended`: ids of replicas that this plan ends, whose room is free."""
+    room = _room(world, ended)
+    usable = offerings_now(world)
+    slots: list[Slot] = []
+    spent = 0.0
+    while len(slots) < wanted:
+        left = spend_left_usd_per_h + SPEND_TOLERANCE_USD_PER_H - spent
+        offered = {slot: entry for slot, entry in usable.items() if room[slot[0]] > 0 and entry.price <= left}
+        asked = min(wanted - len(slots), sum(room[pool] for pool in {pool for pool, _ in offered}))
+        accepted = _accept(_ask(world, asked, offered, policy), offered, room, left)
+        if not accepted:
+            break
+        slots += accepted
+        spent += sum(offered[slot].price for slot in accepted)
+    return Launches(slots=tuple(slots), rent_usd_per_h=spent, short_of=_short_of(slots, wanted, usable, room))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Offered:
+    view: OfferingView
+    price: float
+    """USD/h of a whole replica."""
+
+
+def _ask(world: StageWorld, asked: int, offered: Mapping[Slot, _Offered], policy: Registered) -> Sequence[Slot]:
+    if not offered or asked <= 0:
+        return ()
+    spec: PolicySpec = world.spec.placement
+    entries = tuple((pool, entry.view) for (pool, _), entry in offered.items())
+    answer: Sequence[Slot] = policy.function(asked, entries, world.now_s, spec.params)
+    return answer[:asked]
+
+
+def _accept(asked: Sequence[Slot], offered: Mapping[Slot, _Offered], room: Counter[str], left: float) -> list[Slot]:
+    """Those of the answer that fit, in its order; takes their room."""
+    accepted: list[Slot] = []
+    for slot in asked:
+        if slot in offered and room[slot[0]] > 0 and offered[slot].price <= left:
+            accepted.append(slot)
+            room[slot[0]] -= 1
+            left -= offered[slot].price
+    return accepted
+
+
+def _short_of(
+    slots: Sequence[Slot], wanted: int, usable: Mapping[Slot, _Offered], room: Mapping[str, int]
+) -> ClampCode | None:
+    if len(slots) >= wanted:
+        return None
+    return ClampCode.SPEND if any(room[pool] > 0 for pool, _ in usable) else ClampCode.NO_OFFERING
+
+
+def _room(world: StageWorld, ended: frozenset[str]) -> Counter[str]:
+    taken = Counter(replica.pool for replica in (*world.counting, *world.leaving) if replica.replica_id not in ended)
+    return Counter({name: pool.spec.max_replicas - taken[name] for name, pool in world.pools.items()})
+
+
+def offerings_now(world: StageWorld) -> dict[Slot, _Offered]:
+    """What may be launched at all now, in a fixed order, with what is known of reclaims."""
+    return {
+        (name, offering_id): _Offered(view=_with_reclaims(world, name, view), price=price)
+        for name, pool in sorted(world.pools.items())
+        if pool.usable
+        for offering_id, view in sorted(pool.offerings.items())
+        if (price := pool.price_usd_per_h(offering_id)) is not None and not backing_off(pool.spec, view, world.now_s)
+    }
+
+
+def _with_reclaims(world: StageWorld, pool: str, view: OfferingView) -> OfferingView:
+    return replace(view, reclaiming_at_s=world.reclaiming_at_s(pool, view.offering.offering_id))
+
+
+def backing_off(pool: PoolSpec, view: OfferingView, now_s: float) -> bool:
+    """Whether an offering refused us so lately that we do not ask again."""
+    return now_s < backoff_ends_at_s(pool, view)
+
+
+def backoff_ends_at_s(pool: PoolSpec, view: OfferingView) -> float:
+    """When an offering may be asked again; minus infinity where it did not refuse."""
+    refused_at_s = finite(view.refused_at_s)
+    if refused_at_s is None:
+        return float("-inf")
+    doublings = min(max(view.refusals, 1), 64) - 1
+    return refused_at_s + min(pool.refusal_backoff_initial_s * 2.0**doublings, pool.refusal_backoff_max_s)

@@ -1,0 +1,56 @@
+"""When to look again: at the next moment that could change a decision by itself, at the latest after an interval.
+
+Those moments are deadlines of notices and drains, reaps, launch time-outs, ends of cool-downs, of the wait for fresh
+signals and of refusal back-offs. Everything else comes with the next snapshot.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from scaler.decide.growing import backoff_ends_at_s
+from scaler.decide.rails import last_change_s
+from scaler.decide.world import NOT_READY_YET, StageWorld, finite, is_noticed, notice_deadline_s
+from scaler.model.plan import Memory
+from scaler.model.snapshot import ReplicaView
+
+SOONEST_S = 0.1
+"""A moment that is almost there must not make a busy loop."""
+
+
+def look_again_in_s(worlds: Iterable[StageWorld], memory: Memory, now_s: float, interval_s: float) -> float:
+    """Seconds until the next decision is due, between `SOONEST_S` and `interval_s`."""
+    moments = (moment for world in worlds for moment in _moments(world, memory))
+    next_s = min((moment - now_s for moment in moments if moment > now_s), default=interval_s)
+    return max(SOONEST_S, min(interval_s, next_s))
+
+
+def _moments(world: StageWorld, memory: Memory) -> Iterator[float]:
+    for replica in world.replicas:
+        yield from _moments_of_replica(world, replica)
+    yield from _moments_of_size(world, memory)
+    for pool in world.pools.values():
+        for view in pool.offerings.values():
+            yield backoff_ends_at_s(pool.spec, view)
+
+
+def _moments_of_replica(world: StageWorld, replica: ReplicaView) -> Iterator[float]:
+    noticed = is_noticed(replica)
+    deadline_s = notice_deadline_s(replica, world.now_s) if noticed else finite(replica.drain_deadline_s)
+    if deadline_s is not None:
+        yield deadline_s
+        yield deadline_s + world.spec.drain.reap_after_s
+    launched_at_s = finite(replica.launched_at_s)
+    pool = world.pools.get(replica.pool)
+    if replica.phase in NOT_READY_YET and launched_at_s is not None and pool is not None:
+        yield launched_at_s + pool.spec.launch_timeout_s
+
+
+def _moments_of_size(world: StageWorld, memory: Memory) -> Iterator[float]:
+    rails = world.spec.guard_rails
+    remembered = dict(memory.stages).get(world.spec.name)
+    if remembered is None:
+        return
+    changed_at_s = last_change_s(remembered)
+    yield changed_at_s + rails.cooldown_up_s
+    yield changed_at_s + rails.cooldown_down_s
+    if remembered.fresh_since_s is not None:
+        yield remembered.fresh_since_s + rails.lower_after_fresh_s

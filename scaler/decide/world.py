@@ -1,0 +1,219 @@
+"""A stage as the engine looks at it: replicas in a fixed order, each with its role, and pools with their prices.
+
+Policy: a replica is *noticed* when a spot interruption notice stands for it, or when its drain mark says that one did (the
+mark outlives the notice source's memory). A rebalance recommendation binds nothing. What counts as capacity is in the
+model; noticed replicas and launches that took too long do not count.
+
+Invariants: nothing here depends on the order of the snapshot's tuples; a replica id appears once.
+Non-goals: judgement about sizes.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TypeVar
+
+from scaler.model.capacity import COUNTS_AS_CAPACITY, CapacityType, ReplicaPhase
+from scaler.model.interruption import InterruptionNotice, NoticeKind
+from scaler.model.plan import ReasonCode
+from scaler.model.snapshot import OfferingView, PoolView, ReplicaView, StageView
+from scaler.model.spec import PoolSpec, StageSpec
+
+T = TypeVar("T")
+SPOT_WARNING_S = 120.0
+"""EC2 warns two minutes ahead: the deadline of a notice that names none."""
+SPEND_TOLERANCE_USD_PER_H = 1e-6
+"""Rents are sums of floats: caps are kept to this."""
+NOT_READY_YET = frozenset({ReplicaPhase.REQUESTED, ReplicaPhase.LAUNCHING, ReplicaPhase.LOADING})
+ON_ITS_WAY_OUT = frozenset({ReplicaPhase.DRAINING, ReplicaPhase.DRAINED, ReplicaPhase.TERMINATING})
+
+
+def finite(value: float | None) -> float | None:
+    """The value, or None where it is no usable number."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def is_noticed(replica: ReplicaView) -> bool:
+    """Whether the cloud takes it."""
+    return _binding(replica.notice) is not None or _marked_by_notice(replica)
+
+
+def notice_deadline_s(replica: ReplicaView, now_s: float) -> float:
+    """When a noticed replica goes; what cannot be read counts as due now."""
+    notice = _binding(replica.notice)
+    if notice is None:
+        return finite(replica.drain_deadline_s) or now_s
+    named = finite(notice.deadline_s)
+    if named is not None:
+        return named
+    noticed_at_s = finite(notice.noticed_at_s)
+    return now_s if noticed_at_s is None else noticed_at_s + SPOT_WARNING_S
+
+
+def _binding(notice: InterruptionNotice | None) -> InterruptionNotice | None:
+    return notice if notice is not None and notice.kind is NoticeKind.SPOT_INTERRUPTION else None
+
+
+def _marked_by_notice(replica: ReplicaView) -> bool:
+    return replica.drain_reason == ReasonCode.NOTICE and replica.phase in ON_ITS_WAY_OUT
+
+
+def in_order(items: Iterable[T], key: Callable[[T], str]) -> list[T]:
+    """Sorted by name; where a name comes twice, by everything else too, so that the input's order never shows."""
+    ordered = sorted(items, key=key)
+    if any(key(left) == key(right) for left, right in pairwise(ordered)):
+        ordered.sort(key=lambda item: (key(item), repr(item)))
+    return ordered
+
+
+def named_once(items: Iterable[T], key: Callable[[T], str]) -> dict[str, T]:
+    """Items by name, without any name that comes twice: what contradicts itself is not known."""
+    items = tuple(items)
+    times = Counter(map(key, items))
+    return {key(item): item for item in items if times[key(item)] == 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolWorld:
+    """A pool of the specification and what was listed of it. `view` None: never listed."""
+
+    spec: PoolSpec
+    view: PoolView | None
+    now_s: float
+    max_age_s: float
+
+    @property
+    def listed(self) -> bool:
+        """Whether it was ever listed completely."""
+        return self.view is not None and self.view.listed_at_s is not None
+
+    @property
+    def current(self) -> bool:
+        """Whether its list is recent enough to act on."""
+        return self.view is not None and self.view.listed_at_s is not None and not self._old(self.view.listed_at_s)
+
+    @property
+    def usable(self) -> bool:
+        """Whether we may launch and end there."""
+        return self.current and self.view is not None and self.view.refused_reason is None
+
+    def _old(self, listed_at_s: float) -> bool:
+        return not self.now_s - listed_at_s <= self.max_age_s
+
+    @cached_property
+    def offerings(self) -> Mapping[str, OfferingView]:
+        """Offering id -> offering as last seen; as specified where it was not seen."""
+        seen = () if self.view is None else self.view.offerings
+        known = (OfferingView(offering=offering) for offering in self.spec.offerings)
+        views = (*known, *in_order(seen, lambda view: view.offering.offering_id))
+        return {view.offering.offering_id: view for view in views}
+
+    def price_usd_per_h(self, offering_id: str) -> float | None:
+        """Rent of one replica, all its nodes; None where it is unknown or no price."""
+        view = self.offerings.get(offering_id)
+        price = None if view is None else finite(view.offering.price_usd_per_h)
+        return None if price is None or price < 0 else price * self.spec.nodes_per_replica
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageWorld:
+    """One stage: its specification, its view, its clock."""
+
+    spec: StageSpec
+    view: StageView
+    now_s: float
+    paused: bool
+
+    @cached_property
+    def pools(self) -> Mapping[str, PoolWorld]:
+        """Every pool of the specification by name."""
+        seen = named_once(self.view.pools, lambda view: view.name)
+        return {
+            spec.name: PoolWorld(
+                spec=spec,
+                view=seen.get(spec.name),
+                now_s=self.now_s,
+                max_age_s=self.spec.guard_rails.signal_max_age_s,
+            )
+            for spec in self.spec.pools
+        }
+
+    @cached_property
+    def replicas(self) -> tuple[ReplicaView, ...]:
+        """Every replica once, by id."""
+        ordered = in_order(self.view.replicas, lambda replica: replica.replica_id)
+        return tuple({replica.replica_id: replica for replica in ordered}.values())
+
+    def listed(self, replica: ReplicaView) -> bool:
+        """Whether the replica's pool was ever listed: else no command may name it."""
+        pool = self.pools.get(replica.pool)
+        return pool is not None and pool.listed
+
+    def may_end(self, replica: ReplicaView) -> bool:
+        """Whether we may drain or end it by our own choice."""
+        pool = self.pools.get(replica.pool)
+        return not self.paused and pool is not None and pool.usable
+
+    def failed_launch(self, replica: ReplicaView) -> bool:
+        """Whether it took longer than its pool allows to become ready, and may be given up."""
+        launched_at_s = finite(replica.launched_at_s)
+        if replica.phase not in NOT_READY_YET or launched_at_s is None or not self.may_end(replica):
+            return False
+        return not is_noticed(replica) and self.now_s - launched_at_s > self.pools[replica.pool].spec.launch_timeout_s
+
+    @cached_property
+    def counting(self) -> tuple[ReplicaView, ...]:
+        """What counts as capacity: requested to ready, neither noticed nor a failed launch."""
+        return tuple(
+            replica
+            for replica in self.replicas
+            if replica.phase in COUNTS_AS_CAPACITY and not is_noticed(replica) and not self.failed_launch(replica)
+        )
+
+    @cached_property
+    def leaving(self) -> tuple[ReplicaView, ...]:
+        """Draining or drained by our own choice, and not ended yet: no capacity, but rent."""
+        out = (ReplicaPhase.DRAINING, ReplicaPhase.DRAINED)
+        return tuple(replica for replica in self.replicas if replica.phase in out and not is_noticed(replica))
+
+    def rent_usd_per_h(self, replicas: Iterable[ReplicaView]) -> float:
+        """Rent of these replicas; an offering without a price counts nothing."""
+        return sum((self.price_usd_per_h(replica) for replica in replicas), 0.0)
+
+    def price_usd_per_h(self, replica: ReplicaView) -> float:
+        """Rent of one replica, 0 where unknown."""
+        pool = self.pools.get(replica.pool)
+        return 0.0 if pool is None else pool.price_usd_per_h(replica.offering_id) or 0.0
+
+    @cached_property
+    def reclaiming(self) -> Mapping[tuple[str, str], float]:
+        """(pool, offering id) -> when a notice of a replica in sight, hints too, was last given there."""
+        latest: dict[tuple[str, str], float] = {}
+        for replica in self.replicas:
+            if replica.notice is not None:
+                key = (replica.pool, replica.offering_id)
+                at_s = finite(replica.notice.noticed_at_s)
+                latest[key] = max(latest.get(key, -math.inf), self.now_s if at_s is None else at_s)
+        return latest
+
+    def reclaiming_at_s(self, pool: str, offering_id: str) -> float | None:
+        """When capacity was last taken from an offering, as far as anybody knows."""
+        world = self.pools.get(pool)
+        view = None if world is None else world.offerings.get(offering_id)
+        known = (None if view is None else finite(view.reclaiming_at_s), self.reclaiming.get((pool, offering_id)))
+        return max((at_s for at_s in known if at_s is not None), default=None)
+
+    @cached_property
+    def risks(self) -> Mapping[tuple[str, str], tuple[bool, float]]:
+        """(pool, offering id) -> how risky, the riskiest greatest: spot over the rest, then the latest reclaim."""
+        return {key: self._risk(*key) for key in {(replica.pool, replica.offering_id) for replica in self.replicas}}
+
+    def _risk(self, pool: str, offering_id: str) -> tuple[bool, float]:
+        world = self.pools.get(pool)
+        view = None if world is None else world.offerings.get(offering_id)
+        spot = view is not None and view.offering.capacity_type is CapacityType.SPOT
+        at_s = self.reclaiming_at_s(pool, offering_id)
+        return spot, -math.inf if at_s is None else at_s

@@ -1,0 +1,217 @@
+-- What the trainer calls: attach, take and change batches, acknowledge, publish, report.
+
+local function check_trainer(x, epoch)
+  if tonumber(epoch) ~= x.m.trainer_epoch then
+    fail('STALEEPOCH', fmt('trainer epoch %s, but %.0f took over', epoch, x.m.trainer_epoch))
+  end
+end
+
+-- args: owner.
+local function attach_trainer(keys, args)
+  local x = open(keys, args)
+  add(x, 'trainer_epoch', 1)
+  local epoch = fmt('%.0f', x.m.trainer_epoch)
+  event(x, 'trainer_attached', '', encode({ trainer_epoch = epoch, owner = args[2] }), '')
+  done(x)
+  return epoch
+end
+
+-- A batch as a reply: a header, then bodies. The header has for each group its name, and for each unit its constant
+-- numbers, its attempts, and which bodies are its prompt and its sample.
+local function show_batch(x, id, names, redelivered)
+  local header, bodies = { batch = id, redelivered = redelivered, groups = {} }, { '' }
+  local function place(body)
+    bodies[#bodies + 1] = body
+    return #bodies - 1
+  end
+  for i = 1, #names do
+    local name = names[i]
+    local ids = members(name, group(x, name).size)
+    local heads, own, samples = fetch(key(x, 'r'), ids), fetch(key(x, 'p'), ids), fetch(key(x, 's'), ids)
+    local common, units = call('HGET', key(x, 'p'), name), units_of(x, ids)
+    local shared, shown = common and place(common), {}
+    for n = 1, #ids do
+      local prompt = own[n] and place(own[n]) or shared
+      shown[n] = { heads[n], units[ids[n]].attempt, prompt, place(samples[n]) }
+    end
+    header.groups[i] = { name, shown }
+  end
+  bodies[1] = encode(header)
+  return bodies
+end
+
+-- Complete groups in the order they were completed; those too old for the trainer are dropped or drawn again.
+local function usable(x, version, staleness)
+  local names = {}
+  for _, name in ipairs(call('ZRANGE', key(x, 'y'), 0, -1)) do
+    local g = group(x, name)
+    if version - g.oldest > staleness then
+      drop_stale(x, name, g)
+    else
+      names[#names + 1] = name
+    end
+  end
+  return names
+end
+
+-- Moves the first `count` of these complete groups to the end of a batch.
+local function claim(x, batch, names, count)
+  for i = 1, count do
+    local g = group(x, names[i])
+    g.state = 'b'
+    keep_group(x, names[i], g)
+    call('ZREM', key(x, 'y'), names[i])
+    add(x, 'taken', g.size)
+    table.insert(batch.names, names[i])
+  end
+end
+
+local function subjects(names)
+  local entries = {}
+  for i = 1, #names do
+    entry(entries, names[i], '')
+  end
+  return concat(entries)
+end
+
+-- A batch that is open: its groups, how many are wanted, and what it was taken with.
+local function batch_of(x, id)
+  return call('ZSCORE', key(x, 'n'), id) and cjson.decode(call('HGET', key(x, 'b'), id)) or nil
+end
+
+local function record_batch(x, id, batch, epoch)
+  call('HSET', key(x, 'b'), id, encode(batch))
+  local data = encode({ batch = id, trainer_epoch = epoch, trainer_version = batch.version })
+  event(x, 'batch_taken', '', data, subjects(batch.names))
+end
+
+-- args: trainer epoch, groups, trainer version, max staleness.
+local function take_batch(keys, args)
+  local x = open(keys, args)
+  check_trainer(x, args[2])
+  local waiting = call('ZRANGE', key(x, 'n'), 0, 0)[1]
+  if waiting then
+    return show_batch(x, waiting, batch_of(x, waiting).names, true)
+  end
+  local wanted, reply = tonumber(args[3]), false
+  local ready = usable(x, tonumber(args[4]), tonumber(args[5]))
+  if #ready >= wanted then
+    add(x, 'batches', 1)
+    local id, batch = fmt('%.0f', x.m.batches), { names = {}, wanted = wanted, version = args[4], staleness = args[5] }
+    claim(x, batch, ready, wanted)
+    call('ZADD', key(x, 'n'), id, id)
+    record_batch(x, id, batch, args[2])
+    reply = show_batch(x, id, batch.names, false)
+  end
+  done(x)
+  return reply
+end
+
+-- Drops the groups of a batch whose ids are in `reject`. Returns how many.
+local function filter(x, batch, reject)
+  local kept = {}
+  for _, name in ipairs(batch.names) do
+    if reject[match(name, '^(.*)%.%d+$')] then
+      local g = group(x, name)
+      drop_group(x, name, g, 'filtered', false, g.redraws)
+    else
+      kept[#kept + 1] = name
+    end
+  end
+  local rejected = #batch.names - #kept
+  batch.names = kept
+  return rejected
+end
+
+-- args: trainer epoch, batch, ids to reject.
+local function take_more(keys, args)
+  local x = open(keys, args)
+  check_trainer(x, args[2])
+  local id, reject, reply = args[3], {}, false
+  for i = 4, #args do
+    reject[args[i]] = true
+  end
+  local batch = batch_of(x, id)
+  if batch then
+    local rejected = filter(x, batch, reject)
+    local missing, ready = batch.wanted - #batch.names, usable(x, tonumber(batch.version), tonumber(batch.staleness))
+    local full = #ready >= missing
+    if full then
+      claim(x, batch, ready, missing)
+    end
+    if rejected > 0 or (full and missing > 0) then
+      record_batch(x, id, batch, args[2])
+    end
+    reply = full and show_batch(x, id, batch.names, false)
+  end
+  done(x)
+  return reply
+end
+
+local function consume(x, name)
+  local g = group(x, name)
+  local ids, states = members(name, g.size), {}
+  local units = units_of(x, ids)
+  for i = 1, #ids do
+    local u = units[ids[i]]
+    u.code = 'X'
+    states[2 * i - 1], states[2 * i] = ids[i], text_of(u)
+    forget_sample(x, ids[i])
+  end
+  many('HSET', key(x, 'u'), states)
+  forget_prompts(x, name, ids)
+  g.state = 'x'
+  keep_group(x, name, g)
+  add(x, 'buffered', -g.size)
+  add(x, 'accepted', g.size)
+end
+
+-- args: trainer epoch, batches. Replies how many were new.
+local function ack_batch(keys, args)
+  local x = open(keys, args)
+  check_trainer(x, args[2])
+  local count = 0
+  for i = 3, #args do
+    local batch = batch_of(x, args[i])
+    if batch then
+      local names = batch.names
+      for n = 1, #names do
+        consume(x, names[n])
+      end
+      call('ZREM', key(x, 'n'), args[i])
+      call('HDEL', key(x, 'b'), args[i])
+      event(x, 'batch_acked', '', encode({ batch = args[i], trainer_epoch = args[2] }), subjects(names))
+      count = count + 1
+    end
+  end
+  done(x)
+  return count
+end
+
+-- args: trainer epoch, step, digest.
+local function publish(keys, args)
+  local x = open(keys, args)
+  check_trainer(x, args[2])
+  load(x, 'version_epoch')
+  local version = tonumber(args[3]) + 1
+  if x.m.version_epoch == tonumber(args[2]) then
+    if version < x.m.version then
+      fail('BADVALUE', fmt('version %s after %.0f in the same trainer epoch', args[3], x.m.version - 1))
+    elseif version == x.m.version and call('HGET', key(x, 'm'), 'digest') == args[4] then
+      return
+    end
+  end
+  call('HSET', key(x, 'm'), 'digest', args[4])
+  set(x, 'version', version)
+  set(x, 'version_epoch', tonumber(args[2]))
+  event(x, 'published', '', encode({ step = args[3], digest = args[4], trainer_epoch = args[2] }), '')
+  drop_open_too_old(x)
+  done(x)
+end
+
+-- args: trainer epoch, report.
+local function report(keys, args)
+  local x = open(keys, args)
+  check_trainer(x, args[2])
+  call('HSET', key(x, 'm'), 'trainer', args[3], 'trainer_at', x.stamp)
+end

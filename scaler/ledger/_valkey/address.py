@@ -1,0 +1,135 @@
+"""A Valkey ledger's URL, and what a server must be like before anything is written to it.
+
+`valkey://host:port/db`, or `valkeys://user:secret@host:port/db` with TLS. Parameters:
+`durability=declared` - the operator vouches that the store is durable by itself: no append-only file, no WAITAOF;
+`objects=/folder` - where bodies above 64 KiB lie; `timeout_s=5` - bound of every answer; `ca=/file` - CA of the server.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from redis import connection as client
+
+from scaler.ledger.contract import LedgerRefused
+
+NEWEST_REFUSED = (7, 1)
+"""WAITAOF came with 7.2."""
+_PARAMETERS = frozenset({"durability", "objects", "timeout_s", "ca"})
+
+
+class Connection(Protocol):
+    """What is used of the client library's connection, which has no types of its own."""
+
+    def connect(self) -> None:
+        """Open, authenticate, choose the database."""
+        ...
+
+    def disconnect(self) -> None:
+        """Close."""
+        ...
+
+    def pack_commands(self, commands: Iterable[Sequence[Any]]) -> Sequence[bytes]:
+        """Commands in the protocol's form."""
+        ...
+
+    def send_packed_command(self, command: Sequence[bytes], check_health: bool) -> None:
+        """Send what `pack_commands` made."""
+        ...
+
+    def can_read(self, timeout: float) -> bool:
+        """Whether something comes within `timeout` seconds."""
+        ...
+
+    def read_response(self, disable_decoding: bool) -> Any:
+        """The next reply; raises the server's refusals."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where the store is and what the operator says about it."""
+
+    host: str
+    port: int
+    db: int = 0
+    username: str | None = None
+    password: str | None = None
+    tls: bool = False
+    ca: str | None = None
+    declared_durable: bool = False
+    objects: Path | None = None
+    timeout_s: float = 5.0
+
+    def connection(self) -> Connection:
+        """A connection that is not open yet, with a bound on every wait."""
+        common: dict[str, Any] = {
+            "host": self.host,
+            "port": self.port,
+            "db": self.db,
+            "username": self.username,
+            "password": self.password,
+            "socket_timeout": self.timeout_s,
+            "socket_connect_timeout": self.timeout_s,
+            "protocol": 2,
+            "driver_info": None,
+        }
+        if self.tls:
+            return cast("Connection", client.SSLConnection(**common, ssl_ca_certs=self.ca))
+        return cast("Connection", client.Connection(**common))  # type: ignore[no-untyped-call]
+
+
+def parse_url(url: str) -> Address:
+    """The address in `url`; `LedgerRefused` says what is wrong with it."""
+    try:
+        parts = urlsplit(url)
+        options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+        if unknown := set(options) - _PARAMETERS:
+            raise ValueError(f"unknown parameter {min(unknown)!r}; there are {', '.join(sorted(_PARAMETERS))}")
+        if options.get("durability", "declared") != "declared":
+            raise ValueError("durability can only be 'declared'")
+        return Address(
+            host=parts.hostname or "127.0.0.1",
+            port=parts.port or 6379,
+            db=int(parts.path.strip("/") or 0),
+            username=unquote(parts.username) if parts.username else None,
+            password=unquote(parts.password) if parts.password else None,
+            tls=parts.scheme == "valkeys",
+            ca=options.get("ca"),
+            declared_durable="durability" in options,
+            objects=Path(options["objects"]) if "objects" in options else None,
+            timeout_s=float(options.get("timeout_s", "5")),
+        )
+    except ValueError as error:
+        raise LedgerRefused(f"ledger URL: {error}") from error
+
+
+def check_server(info: Mapping[str, str], *, declared_durable: bool) -> None:
+    """`LedgerRefused`, with the remedy, where the server could lose what it acknowledged."""
+    version = tuple(int(part) for part in info["redis_version"].split(".")[:2])
+    if info.get("role") != "master":
+        raise LedgerRefused("this server is a replica: give the address of the primary")
+    if info.get("maxmemory_policy") != "noeviction":
+        raise LedgerRefused(
+            f"maxmemory-policy is {info.get('maxmemory_policy')}: units could be evicted; set it to noeviction"
+        )
+    if declared_durable:
+        return
+    if version <= NEWEST_REFUSED:
+        raise LedgerRefused(
+            f"server {info['redis_version']} has no WAITAOF: use Valkey 7.2 or newer, "
+            "or add ?durability=declared if the store is durable by itself"
+        )
+    if info.get("aof_enabled") != "1":
+        raise LedgerRefused(
+            "appendonly is off: a restart would lose acknowledged work; set appendonly yes, "
+            "or add ?durability=declared if the store is durable by itself"
+        )
+
+
+def parse_info(text: bytes) -> dict[str, str]:
+    """INFO's fields."""
+    lines = (line.partition(":") for line in text.decode().splitlines() if line and not line.startswith("#"))
+    return {name: value for name, _, value in lines}

@@ -1,0 +1,169 @@
+"""One connection to the store: every call is one round trip, bounded in time, and durable when it returns.
+
+A connection is used for the server it was opened to and for no other: each time one is opened, the server is checked,
+and a server that was not seen before (restart, failover, restored copy) raises the store epoch before anything else is
+called. There are no silent reconnects: what fails, fails as `LedgerUnavailable`, and the next call opens anew.
+"""
+
+import hashlib
+import random
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    BusyLoadingError,
+    NoPermissionError,
+    OutOfMemoryError,
+    RedisError,
+    ResponseError,
+)
+
+from scaler.ledger._valkey.address import Address, Connection, check_server, parse_info
+from scaler.ledger.contract import LedgerRefused, LedgerUnavailable, StaleEpoch
+
+_OURS: dict[str, type[Exception]] = {"STALEEPOCH": StaleEpoch, "REFUSED": LedgerRefused, "BADVALUE": ValueError}
+_DENIED = (AuthenticationError, AuthorizationError, NoPermissionError)
+_FOREVER = frozenset({"ERR", "WRONGTYPE", "MOVED", "CROSSSLOT", "NOPERM"})
+"""Server errors that no repetition heals."""
+
+
+@cache
+def library() -> tuple[str, str]:
+    """The Lua library and the prefix of its functions, which depends on its text: versions live side by side."""
+    folder = files(__package__)
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".lua"))
+    body = "\n".join((folder / name).read_text() for name in names)
+    prefix = f"headrace_{hashlib.sha256(body.encode()).hexdigest()[:12]}_"
+    return f"#!lua name={prefix}lib\nlocal PREFIX = '{prefix}'\n{body}", prefix
+
+
+_FIRST_NUDGE_S, _LAST_NUDGE_S = 250e-6, 0.1
+_NUDGE = (b"PING\r\n",)
+
+
+class FunctionMissing(Exception):
+    """The server does not have the library, or not this version of it."""
+
+
+class Link:
+    """Calls functions of the library for one job."""
+
+    def __init__(self, address: Address, job: str, now_s: Callable[[], float] | None = None) -> None:
+        """`now_s` replaces the store's clock in tests."""
+        self._address = address
+        self._now_s = now_s
+        self._keys = f"headrace:{{{job}}}:"
+        self._connection: Connection | None = None
+        self._wait = ("WAITAOF", 1, 0, int(address.timeout_s * 900))
+
+    def open(self) -> None:
+        """Connect now, to learn at once whether the store may be used."""
+        if self._connection is None:
+            self._open()
+
+    def call(self, name: str, *args: Any, durable: bool = True) -> Any:
+        """Call a function; with `durable` it returns when what it wrote is on disk."""
+        connection = self._connection or self._open()
+        return self._function(connection, name, args, durable=durable)
+
+    def command(self, *args: Any, durable: bool = False) -> Any:
+        """A plain command; its key, in second place, is the job's key of that name."""
+        connection = self._connection or self._open()
+        return self._answer(connection, (args[0], self._keys + args[1], *args[2:]), durable=durable)
+
+    def close(self) -> None:
+        """Give the connection up."""
+        if self._connection is not None:
+            self._connection.disconnect()
+            self._connection = None
+
+    def _open(self) -> Connection:
+        connection = self._address.connection()
+        try:
+            connection.connect()
+            info = parse_info(self._send(connection, [("INFO",)])[0])
+            check_server(info, declared_durable=self._address.declared_durable)
+            self._function(connection, "attach", (info["run_id"], random.randrange(1, 2**31)), durable=True)
+        except (RedisError, OSError) as error:
+            connection.disconnect()
+            raise _translated(error) from error
+        except Exception:
+            connection.disconnect()
+            raise
+        self._connection = connection
+        return connection
+
+    def _function(self, connection: Connection, name: str, args: Sequence[Any], *, durable: bool) -> Any:
+        now = "" if self._now_s is None else repr(self._now_s())
+        call = ("FCALL", library()[1] + name, 1, self._keys, now, *args)
+        try:
+            return self._answer(connection, call, durable=durable)
+        except FunctionMissing:
+            self._answer(connection, ("FUNCTION", "LOAD", "REPLACE", library()[0]), durable=False)
+            return self._answer(connection, call, durable=durable)
+
+    def _answer(self, connection: Connection, command: Sequence[Any], *, durable: bool) -> Any:
+        durable = durable and not self._address.declared_durable
+        replies = self._send(connection, [command, self._wait] if durable else [command], nudge=durable)
+        if isinstance(replies[0], ResponseError):
+            raise _translated(replies[0]) from replies[0]
+        if durable and (isinstance(replies[1], ResponseError) or replies[1][0] < 1):
+            raise LedgerUnavailable("the store has not written its append-only file in time")
+        return replies[0]
+
+    def _send(self, connection: Connection, commands: Sequence[Sequence[Any]], *, nudge: bool = False) -> list[Any]:
+        """One round trip. Refusals of a command come back as values, so that every reply is read."""
+        try:
+            connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+            replies = [_read(connection) for _ in commands[nudge:]]
+            if nudge:
+                replies.append(_read_nudging(connection))
+            return replies
+        except (RedisError, OSError) as error:
+            self._connection = None
+            connection.disconnect()
+            raise _translated(error) from error
+        except BaseException:
+            # Interrupted between question and answer: what comes next on this connection would be somebody else's.
+            self._connection = None
+            connection.disconnect()
+            raise
+
+
+def _read(connection: Connection) -> Any:
+    try:
+        return connection.read_response(disable_decoding=True)
+    except ResponseError as error:
+        return error
+
+
+def _read_nudging(connection: Connection) -> Any:
+    """The reply to WAITAOF. A server with nothing to do looks ten times a second only whether its log is on disk."""
+    nudges, delay_s = 0, _FIRST_NUDGE_S
+    while delay_s < _LAST_NUDGE_S and not connection.can_read(delay_s):
+        connection.send_packed_command(_NUDGE, check_health=False)
+        nudges, delay_s = nudges + 1, 2 * delay_s
+    reply = _read(connection)
+    for _ in range(nudges):
+        _read(connection)
+    return reply
+
+
+def _translated(error: Exception) -> Exception:
+    """The contract's error for the client library's."""
+    text = str(error)
+    code, _, rest = text.partition(" ")
+    code = getattr(error, "status_code", None) or code
+    if code in _OURS:
+        return _OURS[code](rest)
+    if text == "Function not found":
+        return FunctionMissing(text)
+    if isinstance(error, _DENIED):
+        return LedgerRefused(f"the store denies access: {text}")
+    if isinstance(error, ResponseError) and not isinstance(error, BusyLoadingError | OutOfMemoryError):
+        return LedgerRefused(f"the store refuses the call: {text}") if code in _FOREVER else LedgerUnavailable(text)
+    return LedgerUnavailable(f"the store does not answer: {text}")

@@ -1,0 +1,37 @@
+"""What a pool holds, as its provider lists it: facts that adapters hand in and a snapshot is made of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class InstanceState(StrEnum):
+    """An instance as its provider sees it."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SHUTTING_DOWN = "shutting_down"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """One instance of ours that is not gone. `launched_at_s` is on the provider's clock."""
+
+    instance_id: str
+    replica_id: str
+    offering_id: str
+    state: InstanceState
+    launched_at_s: float
+    launch_token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolObservation:
+    """Everything a pool holds, listed completely at `listed_at_s`."""
+
+    listed_at_s: float
+    instances: tuple[Instance, ...]
+    refused_reason: str | None = None
+    """Why this pool may not be acted on at all (another owner, wrong settings); None: it may."""
+    available: Mapping[str, int] = field(default_factory=dict)
+    """Offering id -> instances that could be had, where the provider tells; absent means unknown."""

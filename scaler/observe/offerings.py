@@ -1,0 +1,83 @@
+"""What is remembered of offerings: refusals in a row, and where capacity is being taken back.
+
+Policy: every launch that brought no instance counts as a refusal, whatever the provider called it, so that a call that
+keeps failing backs off like one without capacity; a launch that brought one ends the row. Replicas that keep dying
+before they were ever ready are refusals too, from the third in a row on: an offering on which nothing starts is not
+available. An interruption notice, or an instance that went without our doing, marks its offering as reclaiming.
+Non-goals: how long to wait after a refusal is the engine's business.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from scaler.model.capacity import Offering
+from scaler.model.snapshot import OfferingView
+
+_STILLBORN_IN_A_ROW = 3
+"""One or two replicas lost before they were ready are ordinary interruptions; more in a row are a pattern."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Record:
+    refused_at_s: float | None = None
+    refusals: int = 0
+    stillborn: int = 0
+    reclaiming_at_s: float | None = None
+
+
+class OfferingMemory:
+    """Refusals and reclaims by (pool, offering id); lost with the process, and that is harmless."""
+
+    def __init__(self) -> None:
+        self._records: dict[tuple[str, str], _Record] = {}
+
+    def refused(self, pool: str, offering_id: str, at_s: float) -> None:
+        """A launch brought nothing."""
+        record = self._get(pool, offering_id)
+        self._put(pool, offering_id, replace(record, refused_at_s=at_s, refusals=record.refusals + 1))
+
+    def launched(self, pool: str, offering_id: str) -> None:
+        """A launch brought an instance: the row of refusals ends, unless nothing that starts there lives."""
+        record = self._get(pool, offering_id)
+        if record.stillborn < _STILLBORN_IN_A_ROW:
+            self._put(pool, offering_id, replace(record, refused_at_s=None, refusals=0))
+
+    def became_ready(self, pool: str, offering_id: str) -> None:
+        """A replica there reached READY."""
+        record = self._get(pool, offering_id)
+        if record.stillborn:
+            self._put(pool, offering_id, replace(record, refused_at_s=None, refusals=0, stillborn=0))
+
+    def reclaiming(self, pool: str, offering_id: str, at_s: float) -> None:
+        """A notice named an instance there."""
+        record = self._get(pool, offering_id)
+        self._put(pool, offering_id, replace(record, reclaiming_at_s=max(at_s, record.reclaiming_at_s or at_s)))
+
+    def lost(self, pool: str, offering_id: str, at_s: float, *, was_ready: bool) -> None:
+        """An instance there went, and neither we nor a notice said so."""
+        self.reclaiming(pool, offering_id, at_s)
+        if was_ready:
+            return
+        record = self._get(pool, offering_id)
+        self._put(pool, offering_id, replace(record, stillborn=record.stillborn + 1))
+        if record.stillborn + 1 >= _STILLBORN_IN_A_ROW:
+            self.refused(pool, offering_id, at_s)
+
+    def views(self, pool: str, offerings: Iterable[Offering]) -> tuple[OfferingView, ...]:
+        """The pool's offerings with what is remembered of them."""
+        return tuple(self._view(pool, offering) for offering in offerings)
+
+    def _view(self, pool: str, offering: Offering) -> OfferingView:
+        record = self._get(pool, offering.offering_id)
+        return OfferingView(
+            offering=offering,
+            refused_at_s=record.refused_at_s,
+            refusals=record.refusals,
+            reclaiming_at_s=record.reclaiming_at_s,
+        )
+
+    def _get(self, pool: str, offering_id: str) -> _Record:
+        return self._records.get((pool, offering_id), _Record())
+
+    def _put(self, pool: str, offering_id: str, record: _Record) -> None:
+        self._records[pool, offering_id] = record

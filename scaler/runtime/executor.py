@@ -1,0 +1,90 @@
+"""Carries plans out: the ledger's drains before anything slower, launches and ends beside the loop.
+
+Invariants: whatever fails, the other commands of the plan are carried out; no command waits for another node. What the
+plan intends is remembered (`intend`) and journalled by the caller before `act` is called.
+Non-goals: judgement. What may not be done now is not done, and the next plan says what to do about that.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from scaler.act.base import PoolActor, PoolObservation
+from scaler.model.plan import (
+    Command,
+    DrainReplica,
+    LaunchReplica,
+    Plan,
+    ReleaseReplicaWork,
+    TerminateReplica,
+    UndrainReplica,
+)
+from scaler.model.spec import FleetSpec
+from scaler.observe.ledger_watch import LedgerReading
+from scaler.runtime.drainer import Drainer
+from scaler.runtime.ender import Ender
+from scaler.runtime.launcher import Launcher
+from scaler.runtime.outcomes import Outcome, Outcomes
+
+C = TypeVar("C", bound=Command)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What commands are checked against: the reading and the lists that the decision was made on."""
+
+    reading: LedgerReading | None
+    pools: Mapping[str, PoolObservation]
+    actors: Mapping[str, PoolActor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executor:
+    """See the module's docstring."""
+
+    launcher: Launcher
+    drainer: Drainer
+    ender: Ender
+    outcomes: Outcomes
+
+    @property
+    def leaving(self) -> frozenset[str]:
+        """Replicas that have been told to go and may not show it yet."""
+        return self.ender.ending | self.drainer.orders.keys()
+
+    def settle(self, world: World, spec: FleetSpec) -> None:
+        """Let go of what the world shows to be done."""
+        specs = {pool.name: pool for stage in spec.stages for pool in stage.pools}
+        self.launcher.settle(world.pools, specs)
+        self.drainer.settle(world.reading, world.pools)
+        self.ender.settle(world.pools)
+
+    def intend(self, plan: Plan) -> None:
+        """Remember what must outlive a crash from now on."""
+        self.launcher.intend(_only(plan.commands, LaunchReplica))
+        self.drainer.order(_only(plan.commands, DrainReplica))
+
+    async def act(self, plan: Plan, seq: int, world: World, group: asyncio.TaskGroup, *, paused: bool) -> None:
+        """Carry the plan of decision `seq` out; returns when the ledger has been told and the rest has begun."""
+        self.drainer.expect(_only(plan.commands, DrainReplica), seq)
+        await self.drainer.mark(world.reading)
+        await self.drainer.undrain(_only(plan.commands, UndrainReplica), seq)
+        await self.drainer.release(_only(plan.commands, ReleaseReplicaWork), seq)
+        ends = _only(plan.commands, TerminateReplica)
+        self._forget([command for command in ends if not command.instance_ids], seq)
+        if not paused:
+            self.launcher.start(group, world.actors, seq)
+        named = [command for command in ends if command.instance_ids]
+        await self.ender.start(named, seq, group, world.actors, world.pools)
+
+    def _forget(self, requests: Iterable[TerminateReplica], seq: int) -> None:
+        """Before launches are called for: a request that is given up is not repeated."""
+        for request in requests:
+            forgotten = self.launcher.forget(request.replica_id)
+            outcome = Outcome.DONE if forgotten else Outcome.ALREADY
+            self.outcomes.record(request, seq, outcome, "request forgotten")
+
+
+def _only(commands: Iterable[Command], kind: type[C]) -> list[C]:
+    return [command for command in commands if isinstance(command, kind)]

@@ -1,0 +1,145 @@
+"""Carries launches out, each by its persisted intent.
+
+Invariants: an intent is written before its first call and is repeated with the same token until it is answered, refused
+or settled by a list, so that a crash or a time-out in between launches nothing twice. Calls run beside the loop; what
+they answer is written with the next tick, and losing that costs one harmless repeat.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import structlog
+
+from scaler.act.base import LaunchOutcome, LaunchResult, PoolActor, PoolObservation, PoolUnavailable
+from scaler.model.clock import Clock
+from scaler.model.plan import LaunchReplica
+from scaler.model.spec import PoolSpec
+from scaler.observe.intents import Intent, is_over
+from scaler.observe.offerings import OfferingMemory
+from scaler.runtime.outcomes import Outcome, Outcomes
+from scaler.telemetry.metrics import Metrics
+
+log = structlog.get_logger()
+
+_AT_ONCE = 32
+"""Launch calls in flight; providers throttle beyond some tens a second."""
+_VISIBLE_WITHIN_S = 5.0
+"""A launched instance shows in lists that are made this much later; providers' lists lag their answers by less."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntentChanges:
+    """What the journal has to be told."""
+
+    put: tuple[Intent, ...]
+    over: tuple[str, ...]
+
+
+class Launcher:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        offerings: OfferingMemory,
+        outcomes: Outcomes,
+        metrics: Metrics,
+        time_out_s: float = 30.0,
+    ) -> None:
+        self._clock = clock
+        self._offerings = offerings
+        self._outcomes = outcomes
+        self._metrics = metrics
+        self._time_out_s = time_out_s
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._intents: dict[str, Intent] = {}
+        self._decisions: dict[str, int] = {}
+        self._in_flight: set[str] = set()
+        self._put: dict[str, Intent] = {}
+        self._over: list[str] = []
+
+    @property
+    def intents(self) -> tuple[Intent, ...]:
+        """Launches that nothing has settled yet."""
+        return tuple(self._intents.values())
+
+    def adopt(self, intents: Iterable[Intent]) -> None:
+        """Take over what an earlier controller left."""
+        self._intents |= {intent.token: intent for intent in intents}
+
+    def intend(self, commands: Iterable[LaunchReplica]) -> None:
+        """Remember new launches; they are called for once the journal has them."""
+        for command in commands:
+            self._keep(Intent(command=command, decided_at_s=self._clock.now_s()))
+
+    def forget(self, token: str) -> bool:
+        """Give a request up that no instance ever answered; False where there is none."""
+        if self._intents.pop(token, None) is None:
+            return False
+        self._decisions.pop(token, None)
+        self._put.pop(token, None)
+        self._over.append(token)
+        return True
+
+    def settle(self, pools: Mapping[str, PoolObservation], specs: Mapping[str, PoolSpec]) -> None:
+        """Drop what complete lists have settled, and what belongs to pools that are no more."""
+        for intent in self.intents:
+            spec, listed = specs.get(intent.command.pool), pools.get(intent.command.pool)
+            if spec is None or (listed and is_over(intent, listed, _VISIBLE_WITHIN_S, spec.launch_timeout_s)):
+                self.forget(intent.token)
+
+    def changes(self) -> IntentChanges:
+        """Changes since the last call."""
+        changes = IntentChanges(put=tuple(self._put.values()), over=tuple(self._over))
+        self._put, self._over = {}, []
+        return changes
+
+    def start(self, group: asyncio.TaskGroup, actors: Mapping[str, PoolActor], seq: int) -> None:
+        """Call for every launch that is neither answered nor being called for; returns at once."""
+        for intent in self.intents:
+            if intent.answered_at_s is None and intent.token not in self._in_flight and intent.command.pool in actors:
+                decision = self._decisions.setdefault(intent.token, seq)
+                self._in_flight.add(intent.token)
+                group.create_task(self._launch(intent, actors[intent.command.pool], decision))
+
+    async def replay(self, actors: Mapping[str, PoolActor], seq: int) -> None:
+        """Repeat what was never answered, and wait for it."""
+        async with asyncio.TaskGroup() as group:
+            self.start(group, actors, seq)
+
+    async def _launch(self, intent: Intent, actor: PoolActor, seq: int) -> None:
+        command = intent.command
+        try:
+            async with self._slots, asyncio.timeout(self._time_out_s):
+                if intent.token not in self._intents:
+                    return  # given up meanwhile
+                answer = await actor.launch(command)
+        except (PoolUnavailable, TimeoutError, OSError) as error:
+            self._outcomes.record(command, seq, Outcome.UNAVAILABLE, repr(error))
+        except Exception as error:
+            log.exception("pool_adapter_broken", pool=command.pool)
+            self._outcomes.record(command, seq, Outcome.BROKEN, repr(error))
+        else:
+            self._answered(intent, answer, seq)
+        finally:
+            self._in_flight.discard(intent.token)
+
+    def _answered(self, intent: Intent, answer: LaunchOutcome, seq: int) -> None:
+        command, now_s = intent.command, self._clock.now_s()
+        if answer.result in (LaunchResult.LAUNCHED, LaunchResult.ALREADY):
+            if intent.token in self._intents:
+                self._keep(replace(intent, answered_at_s=now_s))
+            self._offerings.launched(command.pool, command.offering_id)
+            outcome = Outcome.DONE if answer.result is LaunchResult.LAUNCHED else Outcome.ALREADY
+            self._outcomes.record(command, seq, outcome, answer.instance_id or "")
+            return
+        self.forget(intent.token)
+        self._offerings.refused(command.pool, command.offering_id, now_s)
+        self._metrics.refusals.labels(command.pool, answer.result.value).inc()
+        self._outcomes.record(command, seq, Outcome.REFUSED, f"{answer.result}: {answer.message}")
+
+    def _keep(self, intent: Intent) -> None:
+        self._intents[intent.token] = intent
+        self._put[intent.token] = intent

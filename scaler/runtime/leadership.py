@@ -1,0 +1,60 @@
+"""Who acts: of all controllers of a fleet on one machine, the one that holds the lock.
+
+The lock is the kernel's (`flock`): it goes with the process, however that dies, so that nothing has to expire.
+Controllers on several machines are kept apart by the epoch: it is passed to the ledger, which refuses older ones.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from scaler.model.clock import Clock
+
+_POLL_S = 0.5
+"""How soon a standby takes over; a try costs one system call."""
+
+
+class LeaderLock:
+    """A lock file. `leading` says whether we hold it."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._fd: int | None = None
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process acts."""
+        return self._fd is not None
+
+    def try_acquire(self) -> bool:
+        """Take the lock if nobody holds it."""
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return False
+        os.ftruncate(fd, 0)
+        os.write(fd, f"{os.getpid()}\n".encode())
+        self._fd = fd
+        return True
+
+    async def acquire(self) -> None:
+        """Wait as standby until the lock is ours."""
+        while not self.try_acquire():
+            await self._clock.sleep(_POLL_S)
+
+    def release(self) -> None:
+        """Let a standby take over."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.release()

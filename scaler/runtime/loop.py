@@ -1,0 +1,265 @@
+"""The loop: observe, decide, persist, act; again after a while, or as soon as something may have changed.
+
+Invariants
+* Level-based: every turn starts from complete lists and readings; a wake-up carries nothing.
+* Nothing is decided before ledger and pools have answered once (`Snapshot.synced`), and before launches that an earlier
+  controller left unanswered have been repeated with their tokens.
+* What a plan needs after a crash is durable before its first command; a dry run writes and does nothing.
+* Slow calls run beside the loop, in the task group of the daemon; their death is the daemon's.
+Non-goals: judgement, which is `decide`'s, and liveness, which is the health check's.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from scaler.act.base import PoolActor
+from scaler.model.clock import Clock
+from scaler.model.plan import Memory, Plan
+from scaler.model.snapshot import Snapshot
+from scaler.model.spec import FleetSpec
+from scaler.observe.assemble import Facts, assemble
+from scaler.observe.ledger_watch import LedgerWatch
+from scaler.observe.lives import Lives
+from scaler.observe.offerings import OfferingMemory
+from scaler.observe.signals import SignalSource
+from scaler.runtime.decisions import decision_json
+from scaler.runtime.executor import Executor, World
+from scaler.runtime.job_rules import JobRules
+from scaler.runtime.journal import Journal, Turn
+from scaler.runtime.notice_watch import NoticeWatch
+from scaler.runtime.pool_watch import PoolWatch
+from scaler.telemetry.metrics import Metrics
+from scaler.telemetry.readout import Readout
+
+log = structlog.get_logger()
+
+_SHORTEST_WAIT_S = 0.05
+"""Between turns, whatever the plan or the wake-ups say: the loop never spins."""
+_FIRST_RETRY_S = 0.25
+LONGEST_RETRY_S = 15.0
+"""While ledger or pools have not answered yet: doubled from turn to turn."""
+
+
+class Config(Protocol):
+    """The configuration in use; it may be another one at the next turn."""
+
+    @property
+    def spec(self) -> FleetSpec:
+        """What is decided by."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """Tells it from other ones."""
+        ...
+
+
+class ActorSource(Protocol):
+    """The pools' actors."""
+
+    async def current(self) -> Mapping[str, PoolActor]:
+        """By pool, for the configuration in use."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the loop is put together from."""
+
+    clock: Clock
+    config: Config
+    actors: ActorSource
+    rules: JobRules
+    ledger: LedgerWatch
+    signals: Mapping[str, SignalSource]
+    """By stage."""
+    pools: PoolWatch
+    notices: NoticeWatch
+    offerings: OfferingMemory
+    executor: Executor
+    journal: Journal
+    metrics: Metrics
+    leader_epoch: int
+    decide: Callable[[Snapshot, FleetSpec, Memory], Plan]
+
+
+class Controller:
+    """See the module's docstring."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._lives = Lives(parts.offerings)
+        self._memory = parts.journal.memory()
+        self._synced = False
+        self._turns_unsynced = 0
+        self._seq = 0
+        self.wake = asyncio.Event()
+        """Set it to start the next turn early."""
+        self.readout = Readout(leading=True, leader_epoch=parts.leader_epoch)
+
+    async def run(self, group: asyncio.TaskGroup) -> None:
+        """Turn after turn, until cancelled. `StaleEpoch` where a newer controller has taken over."""
+        await self.start()
+        while True:
+            plan = await self.turn(group)
+            await self._wait(self._pause_s(plan))
+
+    async def start(self) -> None:
+        """Take over what an earlier controller left, and repeat the launches that nobody answered."""
+        executor, journal = self._parts.executor, self._parts.journal
+        executor.launcher.adopt(journal.intents())
+        executor.drainer.adopt(journal.orders())
+        self._seq = journal.write(Turn(at_s=self._parts.clock.now_s(), memory=self._memory))
+        spec = self._parts.config.spec
+        log.info(
+            "controller_started",
+            fleet=spec.name,
+            leader_epoch=self._parts.leader_epoch,
+            intents=len(executor.launcher.intents),
+            drains=len(executor.drainer.orders),
+            dry_run=spec.dry_run,
+        )
+        if not (spec.dry_run or spec.paused):
+            await executor.launcher.replay(await self._parts.actors.current(), self._seq)
+
+    async def turn(self, group: asyncio.TaskGroup) -> Plan:
+        """Observe, decide, persist, act."""
+        parts, began_s = self._parts, self._parts.clock.monotonic_s()
+        spec, digest = parts.config.spec, parts.config.digest
+        world = await self._observe()
+        snapshot = self._assemble(spec, world)
+        plan = parts.decide(snapshot, spec, self._memory)
+        if not spec.dry_run:
+            parts.executor.intend(plan)
+        self._persist(plan, digest)
+        self._publish(spec, snapshot, plan)
+        parts.metrics.loop_duration.observe(parts.clock.monotonic_s() - began_s)
+        if self._synced and not spec.dry_run:
+            await parts.executor.act(plan, self._seq, world, group, paused=spec.paused)
+        return plan
+
+    def flush(self) -> None:
+        """Write what has been answered since the last turn; for the end of the process."""
+        self._seq = self._parts.journal.write(self._changes(None))
+
+    async def _observe(self) -> World:
+        parts = self._parts
+        actors = await parts.actors.current()
+        await parts.rules.apply()
+        async with asyncio.TaskGroup() as group:
+            ledger = group.create_task(parts.ledger.poll())
+            group.create_task(parts.pools.poll(actors))
+            group.create_task(parts.notices.poll())
+        for source in set(parts.signals.values()):
+            await source.poll()
+        self._say_how_the_ledger_does(answered=ledger.result())
+        world = World(reading=parts.ledger.reading, pools=dict(parts.pools.observations), actors=actors)
+        self._lives.listed(world.pools, parts.clock.now_s(), parts.executor.leaving)
+        parts.executor.settle(world, parts.config.spec)
+        return world
+
+    def _assemble(self, spec: FleetSpec, world: World) -> Snapshot:
+        parts, executor, reading = self._parts, self._parts.executor, world.reading
+        pools = {pool.name for stage in spec.stages for pool in stage.pools}
+        self._synced = self._synced or (reading is not None and pools <= world.pools.keys())
+        facts = Facts(
+            now_s=parts.clock.now_s(),
+            leader_epoch=parts.leader_epoch,
+            synced=self._synced,
+            pools=world.pools,
+            workers=reading.workers if reading else (),
+            store_ahead_s=reading.store_ahead_s if reading else 0.0,
+            notices=parts.notices.current(),
+            intents=executor.launcher.intents,
+            orders=executor.drainer.orders,
+            ending=executor.ender.ending,
+            ready_since_s=self._lives.ready_since_s,
+            signals={stage: source.signals(stage) for stage, source in parts.signals.items()},
+            gone=self._lives.gone(),
+        )
+        snapshot = assemble(spec, facts, parts.offerings)
+        self._lives.seen(snapshot)
+        return snapshot
+
+    def _persist(self, plan: Plan, digest: str) -> None:
+        self._memory = plan.memory
+        decision = decision_json(plan, digest, self._parts.leader_epoch)
+        before, self._seq = self._seq, self._parts.journal.write(self._changes(decision))
+        if self._seq != before:
+            log.info(
+                "decision",
+                decision=self._seq,
+                commands=len(plan.commands),
+                stages={
+                    stage.stage: f"{stage.reason.code}: desired {stage.desired}, observed {stage.observed}"
+                    for stage in plan.stages
+                },
+            )
+
+    def _changes(self, decision: Mapping[str, object] | None) -> Turn:
+        executor = self._parts.executor
+        intents, orders = executor.launcher.changes(), executor.drainer.changes()
+        return Turn(
+            at_s=self._parts.clock.now_s(),
+            memory=self._memory,
+            intents=intents.put,
+            intents_over=intents.over,
+            orders=orders.put,
+            orders_over=orders.over,
+            decision=decision,
+            outcomes=executor.outcomes.take(),
+        )
+
+    def _publish(self, spec: FleetSpec, snapshot: Snapshot, plan: Plan) -> None:
+        parts = self._parts
+        parts.metrics.decided(plan)
+        self.readout = Readout(
+            leading=True,
+            synced=self._synced,
+            leader_epoch=parts.leader_epoch,
+            decided_at_s=parts.clock.now_s(),
+            decided_at_monotonic_s=parts.clock.monotonic_s(),
+            spec=spec,
+            snapshot=snapshot,
+            plan=plan,
+            stats=parts.ledger.reading.stats if parts.ledger.reading else None,
+            ledger_ok=parts.ledger.last_error is None,
+            ledger_errors=parts.ledger.errors,
+            ledger_error=parts.ledger.last_error,
+            pools_away=dict(parts.pools.failures_in_a_row),
+            notices=parts.notices.health(),
+        )
+
+    def _say_how_the_ledger_does(self, *, answered: bool) -> None:
+        ledger = self._parts.ledger
+        if ledger.failures_in_a_row == 1:
+            log.warning("ledger_away", error=ledger.last_error)
+        if answered and not self.readout.ledger_ok and self.readout.decided_at_s is not None:
+            log.info("ledger_back")
+
+    def _pause_s(self, plan: Plan) -> float:
+        spec = self._parts.config.spec
+        if self._synced:
+            self._turns_unsynced = 0
+            return max(_SHORTEST_WAIT_S, min(spec.interval_s, plan.look_again_in_s))
+        wait_s = min(LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0**self._turns_unsynced)
+        self._turns_unsynced = min(self._turns_unsynced + 1, 16)
+        log.info(
+            "waiting_for_first_answers",
+            ledger=self._parts.ledger.last_error or "answered",
+            pools_away=sorted(self._parts.pools.failures_in_a_row),
+            again_in_s=wait_s,
+        )
+        return wait_s
+
+    async def _wait(self, seconds: float) -> None:
+        async with asyncio.TaskGroup() as group:
+            ways = {group.create_task(self._parts.clock.sleep(seconds)), group.create_task(self.wake.wait())}
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            for way in ways:
+                way.cancel()
+        self.wake.clear()

@@ -1,0 +1,78 @@
+"""All notice sources as one: their standing notices, deduplicated, and one event that wakes the loop.
+
+A source that fails keeps the notices it told last; it never takes another source, or the loop, with it.
+"""
+
+import asyncio
+from collections.abc import Mapping
+
+import structlog
+
+from scaler.interruptions.base import NoticeSource, SourceHealth
+from scaler.model.clock import Clock
+from scaler.model.interruption import InterruptionNotice, NoticeKind
+
+log = structlog.get_logger()
+
+_SETTLE_S = 0.05
+"""Notices come in bursts: one early look for a burst, not one for each notice."""
+_RETRY_S = 5.0
+"""After a source that cannot tell; its notices are still asked for at every turn."""
+
+
+class NoticeWatch:
+    """See the module's docstring."""
+
+    def __init__(self, sources: Mapping[str, NoticeSource], clock: Clock, time_out_s: float = 5.0) -> None:
+        self._sources = dict(sources)
+        self._clock = clock
+        self._time_out_s = time_out_s
+        self._away: set[str] = set()
+        self._told: dict[str, tuple[InterruptionNotice, ...]] = {}
+
+    async def poll(self) -> None:
+        """Ask every source at once."""
+        async with asyncio.TaskGroup() as group:
+            for name, source in self._sources.items():
+                group.create_task(self._ask(name, source))
+
+    def current(self) -> tuple[InterruptionNotice, ...]:
+        """Every standing notice once, the nearest deadline first."""
+        unique: dict[tuple[str, NoticeKind], InterruptionNotice] = {}
+        for notice in sorted((each for told in self._told.values() for each in told), key=_deadline):
+            unique.setdefault((notice.instance_id, notice.kind), notice)
+        return tuple(unique.values())
+
+    def health(self) -> dict[str, SourceHealth]:
+        """How each source does."""
+        return {name: source.health() for name, source in self._sources.items()}
+
+    async def watch(self, wake: asyncio.Event) -> None:
+        """Set `wake` whenever a source may have news; never returns."""
+        async with asyncio.TaskGroup() as group:
+            for name, source in self._sources.items():
+                group.create_task(self._watch(name, source, wake))
+
+    async def _ask(self, name: str, source: NoticeSource) -> None:
+        try:
+            async with asyncio.timeout(self._time_out_s):
+                self._told[name] = await source.current()
+            self._away.discard(name)
+        except Exception:
+            if name not in self._away:
+                log.warning("notice_source_away", source=name, exc_info=True)
+            self._away.add(name)
+
+    async def _watch(self, name: str, source: NoticeSource, wake: asyncio.Event) -> None:
+        while True:
+            try:
+                await source.changed()
+            except Exception:
+                log.warning("notice_source_cannot_wait", source=name, exc_info=True)
+                await self._clock.sleep(_RETRY_S)
+            await self._clock.sleep(_RETRY_S if name in self._away else _SETTLE_S)
+            wake.set()
+
+
+def _deadline(notice: InterruptionNotice) -> tuple[float, str]:
+    return (float("inf") if notice.deadline_s is None else notice.deadline_s), notice.instance_id

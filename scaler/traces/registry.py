@@ -1,0 +1,64 @@
+"""Reads a capacity trace, whatever its format: told by what is in the file, not by its name.
+
+A new format is one file in this folder, with `recognises(text) -> bool` and `read(text) -> CapacityTrace`, and one line in
+`READERS`. Line ends may be LF or CRLF; a byte order mark is skipped; text is UTF-8.
+"""
+
+from pathlib import Path
+from typing import Protocol
+
+from scaler.traces import held_nodes, live_counts, node_events, offering_events, replay_segments, zone_table
+from scaler.traces.text import GapPolicy, TraceText
+from scaler.traces.trace import CapacityTrace, TraceError
+
+
+class Reader(Protocol):
+    """What the module of a format offers."""
+
+    def recognises(self, text: TraceText) -> bool:
+        """Whether the text looks like this format; never raises."""
+        ...
+
+    def read(self, text: TraceText) -> CapacityTrace:
+        """The trace; `TraceError` where the text has a fault."""
+        ...
+
+
+READERS: tuple[Reader, ...] = (
+    offering_events,
+    zone_table,
+    node_events,
+    live_counts,
+    held_nodes,
+    replay_segments,
+)
+
+
+def load_trace(path: Path, gaps: GapPolicy = GapPolicy.HOLD) -> CapacityTrace:
+    """The trace in the file.
+
+    Raises:
+        TraceError: it cannot be read, is empty or no text, is of no known format, or has a fault.
+    """
+    text = TraceText(source=str(path), stem=path.stem, text=_decoded(path), gaps=gaps)
+    first = text.first_line()
+    if not first:
+        raise TraceError(path, None, "it is empty")
+    for reader in READERS:
+        if reader.recognises(text):
+            return reader.read(text)
+    raise TraceError(path, 1, f"no known format starts with {first[:60]!r}; see the formats in scaler/traces")
+
+
+def _decoded(path: Path) -> str:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise TraceError(path, None, f"it cannot be read: {error.strerror}") from error
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise TraceError(path, raw.count(b"\n", 0, error.start) + 1, "it is not UTF-8 text") from error
+    if "\0" in text:
+        raise TraceError(path, text.count("\n", 0, text.index("\0")) + 1, "it is not text: it holds a zero byte")
+    return text

