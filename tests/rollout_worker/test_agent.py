@@ -16,7 +16,7 @@ from scaler.model.weights import WEIGHTS_FILE
 from scaler.model.work import FinishReason, PolicyVersion, ReleaseReason, Resume, VersionSpan
 from tests.builders.engines import VOCAB, GateClock
 from tests.builders.worker import a_unit, publish_weights
-from tests.builders.worker_world import World, a_world, an_agent, quick_agent, until
+from tests.builders.worker_world import World, a_world, an_agent, configure, quick_agent, until
 
 UNIT = a_unit()
 
@@ -124,6 +124,16 @@ async def test_a_lease_that_ran_out_while_the_ledger_was_away_is_left_to_its_new
             await until(lambda: world.committed() == 1)
     (sample,) = world.samples()[0].samples
     assert sample.tokens == undisturbed(UNIT.max_tokens)
+
+
+async def test_it_waits_for_a_job_that_is_not_configured_yet(tmp_path: Path) -> None:
+    with a_world(tmp_path, configured=False) as world:
+        async with an_agent(world) as running:
+            running.gate.open()
+            await until(lambda: running.machine.ready and running.machine.registered)
+            configure(world)
+            world.put(UNIT)
+            await until(lambda: world.committed() == 1)
 
 
 async def test_new_weights_are_loaded_while_running_and_spans_say_so(world: World) -> None:
