@@ -1,9 +1,9 @@
 """The agent: carries out what the machine says, and tells it what happened.
 
-One task group owns all tasks: the ledger's calls (one at a time, backing off with jitter while the store is away), a
-task a generation, the looks at weights, notice file and engine health, and the passing of time. A task that dies takes
-the process down; its leases run out and what was published is continued elsewhere. While the ledger is away the engine
-goes on.
+One task group owns all tasks: the ledger's calls (one at a time, backing off with jitter while the store is away or its
+job is not configured yet), a task a generation, the looks at weights, notice file and engine health, and the passing of
+time. A task that dies takes the process down; its leases run out and what was published is continued elsewhere. While
+the ledger is away the engine goes on.
 
 Non-goals: decisions (see `machine`), restarts of an engine, several jobs in one process.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
 
 from rollout_worker import events as ev
 from rollout_worker import logs
@@ -26,7 +26,7 @@ from rollout_worker.machine import WorkerMachine
 from rollout_worker.notices import read_deadline_s
 from rollout_worker.token_counter import TokenCounter
 from rollout_worker.weights import WeightsFolder
-from scaler.ledger.contract import LedgerUnavailable
+from scaler.ledger.contract import LedgerRefused, LedgerUnavailable
 from scaler.model.clock import Clock
 from scaler.model.job import WorkerIdentity
 from scaler.model.work import PolicyVersion, ReleaseReason
@@ -87,7 +87,8 @@ class Agent:
         """Work until told to leave; the process's exit code.
 
         Raises:
-            ExceptionGroup: of `LedgerRefused` where the store must not be used, of `EngineError` where it never came up.
+            ExceptionGroup: of `LedgerRefused` where the store refuses to be used from the start, of `EngineError` where
+                the engine never came up.
         """
         async with self._tasks:
             loops = (self._call_ledger(), self._tend_engine(), self._watch_notice(), self._watch_health(), self._tick())
@@ -150,7 +151,7 @@ class Agent:
 
     async def _call_ledger(self) -> None:
         back_off = AsyncRetrying(
-            retry=retry_if_exception_type(LedgerUnavailable),
+            retry=retry_if_exception(self._may_pass),
             wait=wait_random_exponential(multiplier=0.1, max=self._settings.backoff_max_s),
             sleep=self._clock.sleep,
             before_sleep=_tell_unavailable,
@@ -161,6 +162,10 @@ class Agent:
                     called = await self._next_call()
             if not called:
                 await self._wake.wait()
+
+    def _may_pass(self, error: BaseException) -> bool:
+        """A store that refuses to be used from the start is a fault of the input; later, or unconfigured yet, it may pass."""
+        return isinstance(error, LedgerUnavailable) or (isinstance(error, LedgerRefused) and self._machine.registered)
 
     async def _next_call(self) -> bool:
         """Make the call that is due now, if any. Asked anew at every attempt: what was due then may not be due now."""

@@ -138,7 +138,7 @@ class WorkerMachine:
         lost = set(event.control.lost)
         for beat in event.call.beats:
             unit = self.units.get(beat.unit_id)
-            if unit and beat.progress and beat.unit_id not in lost and unit.lease.fencing_token == beat.fencing_token:
+            if unit and beat.progress and beat.unit_id not in lost:
                 unit.acknowledge(beat.progress.start + len(beat.progress.tokens), event.at_s)
         self._obey(event.control, sent_at_s=event.sent_at_s, at_s=event.at_s)
 

@@ -30,7 +30,11 @@ class GenerateRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenChunk:
-    """New tokens, in order. The last chunk carries the finish reason; tokens of one chunk share one version."""
+    """New tokens, in order. The last chunk carries the finish reason; tokens of one chunk share one version.
+
+    A prefix that ends its generation already (end token, or token bound) gets one last chunk without tokens: its last
+    holder published all of it and went before it could commit.
+    """
 
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]

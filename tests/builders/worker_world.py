@@ -102,23 +102,29 @@ def url_of(root: Path) -> str:
 
 
 @contextmanager
-def a_world(root: Path, *, version: int | None = 1, **settings: float) -> Iterator[World]:
-    """A configured job with weights of one version."""
+def a_world(root: Path, *, version: int | None = 1, configured: bool = True, **settings: float) -> Iterator[World]:
+    """A job, configured for tests, with weights of one version."""
     ledger = open_ledger(url_of(root), JOB)
-    defaults: dict[str, float] = {
-        "group_size": 1,
-        "batch_groups": 1000,
-        "backoff_initial_s": 0.01,
-        "backoff_max_s": 0.01,
-    }
-    ledger.configure(JobSettings(**(defaults | settings)))  # type: ignore[arg-type]  # by name, as given
     world = World(root, ledger)
+    if configured:
+        configure(world, **settings)
     if version is not None:
         publish_weights(world.weights, version)
     try:
         yield world
     finally:
         ledger.close()
+
+
+def configure(world: World, **settings: float) -> None:
+    """Groups of one, no admission bound to speak of, next to no back-off."""
+    defaults: dict[str, float] = {
+        "group_size": 1,
+        "batch_groups": 1000,
+        "backoff_initial_s": 0.01,
+        "backoff_max_s": 0.01,
+    }
+    world.ledger.configure(JobSettings(**(defaults | settings)))  # type: ignore[arg-type]  # by name, as given
 
 
 async def until(what: Callable[[], bool]) -> None:
@@ -142,6 +148,10 @@ class RunningAgent:
     async def generated(self, tokens: int) -> None:
         """Wait until it has generated so many tokens."""
         await until(lambda: self.machine.tokens_generated >= tokens or self.task.done())
+
+    async def published(self, tokens: int) -> None:
+        """Wait until it has generated so many tokens, and the ledger has acknowledged them all."""
+        await until(lambda: self.machine.tokens_generated == tokens and not self.machine.status().unpublished_tokens)
 
     async def ended(self) -> int:
         async with asyncio.timeout(PATIENCE_S):

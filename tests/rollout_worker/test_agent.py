@@ -16,7 +16,7 @@ from scaler.model.weights import WEIGHTS_FILE
 from scaler.model.work import FinishReason, PolicyVersion, ReleaseReason, Resume, VersionSpan
 from tests.builders.engines import VOCAB, GateClock
 from tests.builders.worker import a_unit, publish_weights
-from tests.builders.worker_world import World, a_world, an_agent, quick_agent, until
+from tests.builders.worker_world import World, a_world, an_agent, configure, quick_agent, until
 
 UNIT = a_unit()
 
@@ -61,7 +61,7 @@ async def test_heartbeats_say_how_it_is(world: World) -> None:
 async def test_progress_published_before_a_kill_is_what_the_next_worker_continues_from(world: World) -> None:
     world.put(UNIT)
     async with an_agent(world, permits=9, agent=quick_agent(lease_ttl_s=0.5)) as running:
-        await until(lambda: running.machine.tokens_generated == 9 and world.worker().status.unpublished_tokens == 0)
+        await running.published(9)
     async with an_agent(world, worker="next") as running:
         running.gate.open()
         await until(lambda: world.committed() == 1)
@@ -114,7 +114,7 @@ async def test_while_the_ledger_is_away_the_engine_goes_on_and_nothing_is_lost(w
 async def test_a_lease_that_ran_out_while_the_ledger_was_away_is_left_to_its_new_holder(world: World) -> None:
     world.put(UNIT)
     async with an_agent(world, permits=4, agent=quick_agent(lease_ttl_s=0.3)) as running:
-        await until(lambda: running.machine.tokens_generated == 4 and world.worker().status.unpublished_tokens == 0)
+        await running.published(4)
         running.switch.away = True
         async with an_agent(world, worker="next") as successor:
             await until(lambda: bool(successor.machine.units))
@@ -124,6 +124,16 @@ async def test_a_lease_that_ran_out_while_the_ledger_was_away_is_left_to_its_new
             await until(lambda: world.committed() == 1)
     (sample,) = world.samples()[0].samples
     assert sample.tokens == undisturbed(UNIT.max_tokens)
+
+
+async def test_it_waits_for_a_job_that_is_not_configured_yet(tmp_path: Path) -> None:
+    with a_world(tmp_path, configured=False) as world:
+        async with an_agent(world) as running:
+            running.gate.open()
+            await until(lambda: running.machine.ready and running.machine.registered)
+            configure(world)
+            world.put(UNIT)
+            await until(lambda: world.committed() == 1)
 
 
 async def test_new_weights_are_loaded_while_running_and_spans_say_so(world: World) -> None:
@@ -224,7 +234,7 @@ async def test_a_unit_that_can_no_longer_be_used_is_abandoned(tmp_path: Path) ->
         publish_to_ledger(world, epoch, 1)
         world.put(UNIT)
         async with an_agent(world, permits=6) as running:
-            await until(lambda: running.machine.tokens_generated == 6 and world.worker().status.unpublished_tokens == 0)
+            await running.published(6)
             publish_to_ledger(world, epoch, 3)
             await until(lambda: not running.machine.units)
         assert world.history_of(EventKind.COMMITTED, UNIT.unit_id) == []
