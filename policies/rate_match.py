@@ -158,7 +158,7 @@ def _idles(stage: StageView, target: float) -> bool:
 
 def _replicas(view: SizingInput, params: Params, balance: _Balance) -> int:
     """The size last decided, moved into the interval that the formula allows."""
-    if balance.goodput is None:
+    if not balance.goodput:  # an average of next to nothing may round to 0
         return max(1, view.base)
     fill = max(0.0, balance.target - balance.depth) / params.fill_horizon_s
     shed = max(0.0, balance.depth - balance.upper) / params.fill_horizon_s

@@ -38,7 +38,7 @@ HOLDS = frozenset(
         ReasonCode.DRY_RUN,
     }
 )
-ALLOWED_WHILE_PAUSED = frozenset({ReasonCode.NOTICE, ReasonCode.DEADLINE_PASSED})
+ALLOWED_WHILE_PAUSED = frozenset({ReasonCode.NOTICE, ReasonCode.DEADLINE_PASSED, ReasonCode.INSTANCE_LOST})
 CODES: dict[type, frozenset[ReasonCode]] = {
     LaunchReplica: frozenset(
         {ReasonCode.SIZE_UP, ReasonCode.REPLACE_INTERRUPTED, ReasonCode.REPLACE_FAILED_LAUNCH},
