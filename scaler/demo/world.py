@@ -30,6 +30,7 @@ from scaler.traces.trace import CapacityTrace
 JOB = "demo"
 OFFERINGS = (("demo.device", "local-a", "0.40"), ("demo.device", "local-b", "0.55"))
 """Instance type, zone, price (USD/h): the second zone is dearer, so it comes second."""
+PROCESSES = ("trainer", "cloud", "controller")
 TRAINER_PATIENCE_S = 15.0
 WORKER_PATIENCE_S = 8.0
 
@@ -84,6 +85,11 @@ class World:
         return self.folder / "trainer.jsonl"
 
     @property
+    def phase_log(self) -> Path:
+        """Each phase as the trainer enters it."""
+        return self.folder / "phases.jsonl"
+
+    @property
     def status_url(self) -> str:
         """The controller's own account."""
         return f"http://127.0.0.1:{self.port}"
@@ -99,18 +105,24 @@ class World:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self.state.create()
         self._trace_file.write_text(offering_events.dump(self.trace))
-        fleet = self.folder / "fleet.yaml"
-        fleet.write_text(yaml.safe_dump(self.fleet(), sort_keys=False))
-        self._start("trainer", [sys.executable, "-m", "trainer", *self._trainer_options()])
-        self._start("cloud", [sys.executable, "-m", "scaler.localcloud", *self._player_options()])
-        self._start("controller", [sys.executable, "-m", "scaler.cli", "run", "--file", str(fleet)])
+        self._fleet_file.write_text(yaml.safe_dump(self.fleet(), sort_keys=False))
+        for name in PROCESSES:
+            self.launch(name)
 
-    def _start(self, name: str, command: list[str]) -> None:
+    def launch(self, name: str) -> Child:
+        """Start one of `PROCESSES`; again, if it was there before."""
+        modules = {
+            "trainer": ["trainer", *self._trainer_options()],
+            "cloud": ["scaler.localcloud", *self._player_options()],
+            "controller": ["scaler.cli", "run", "--file", str(self._fleet_file)],
+        }
+        command = [sys.executable, "-m", *modules[name]]
         self.children[name] = start(name, command, self.folder, {"OMP_NUM_THREADS": "1"})
+        return self.children[name]
 
     def dead(self) -> Child | None:
         """A process that ended and should not have."""
-        for name in ("controller", "cloud", "trainer"):
+        for name in PROCESSES:
             child = self.children[name]
             finished = name == "trainer" and child.process.poll() == 0
             if not child.running and not finished:
@@ -149,6 +161,7 @@ class World:
             *("--updates", str(self.updates), "--seed", str(self.seed), "--metrics-file", str(self.metrics_file)),
             *("--group-size", str(self.scale.group_size), "--batch-groups", str(self.scale.batch_groups)),
             *("--max-staleness", str(self.scale.max_staleness), "--threads", "1"),
+            *("--phase-log", str(self.phase_log)),
             *("--min-train-s", str(self.scale.train_s)),
         ]
 
@@ -162,6 +175,10 @@ class World:
                 for word in ("--offering", f"{kind}/{zone}/{CapacityType.SPOT}={series}")
             ),
         ]
+
+    @property
+    def _fleet_file(self) -> Path:
+        return self.folder / "fleet.yaml"
 
     @property
     def _trace_file(self) -> Path:
