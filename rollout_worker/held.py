@@ -132,6 +132,7 @@ class HeldUnit:
             logprobs=tuple(self.logprobs),
             spans=tuple(self.spans),
             finish_reason=self.finish_reason,
+            generation_s=None if self.last_chunk_at_s is None else self.last_chunk_at_s - self.leased_at_s,
         )
         return Commit(unit_id=sample.unit_id, fencing_token=self.lease.fencing_token, sample=sample)
 

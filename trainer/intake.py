@@ -58,6 +58,12 @@ def useless(groups: Sequence[GroupSamples], rewards: dict[str, tuple[float, ...]
     return flat if len(flat) < len(groups) else flat[:-1]
 
 
+def longest_generation_s(taken: ScoredBatch) -> float | None:
+    """Seconds of the longest generation in a batch; None where no worker said."""
+    samples = [sample for group in taken.batch.groups for sample in group.samples]
+    return max((sample.generation_s for sample in samples if sample.generation_s is not None), default=None)
+
+
 @dataclass(slots=True, kw_only=True)
 class Intake:
     """See the module's docstring."""

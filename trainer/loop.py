@@ -25,7 +25,7 @@ from scaler.model.work import PolicyVersion
 from trainer.batching import collate_groups
 from trainer.checkpoint import Checkpoint, CheckpointStore, TrainerState, optimiser_tensors, restore_optimiser
 from trainer.grpo import LossParts
-from trainer.intake import Intake, IntakeSettings, ScoredBatch
+from trainer.intake import Intake, IntakeSettings, ScoredBatch, longest_generation_s
 from trainer.ledger_calls import LedgerCalls, Stopped
 from trainer.moe import MoEConfig, TinyMoE
 from trainer.publication import prune_weights, publish_weights
@@ -187,6 +187,8 @@ class Trainer:
         if self._watch.last_s is not None:
             phase_s[Phase.REDISTRIBUTION] = self._watch.last_s
         samples = sum(len(group.samples) for group in taken.batch.groups)
+        if (generation_s := longest_generation_s(taken)) is not None:
+            phase_s[Phase.GENERATION] = generation_s
         report = TrainerReport(
             step=self._state.step,
             unblocked_samples_per_s=samples / busy_s,

@@ -30,7 +30,7 @@ def draw(run: Run, file: Path) -> None:
             axis.grid(alpha=0.25)
             axis.spines[["top", "right"]].set_visible(False)
         axes[0].set_title(run.title, loc="left", fontsize=11)
-        axes[0].legend(loc="upper center", bbox_to_anchor=(0.5, -0.02), ncols=6, fontsize=8, frameon=False)
+        axes[0].legend(loc="upper center", bbox_to_anchor=(0.5, -0.02), ncols=8, fontsize=8, frameon=False)
         axes[2].set_xlabel("seconds since start")
         file.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(file, dpi=110)

@@ -106,8 +106,9 @@ def summarise(
 
 
 def replica_range(moments: Sequence[Moment]) -> tuple[int, int]:
-    """Fewest and most replicas held (ready or starting) since the first update: before it, fewest would always be 0."""
-    held = [moment.held for moment in moments if moment.updates > 0]
+    """Fewest and most replicas held (ready or starting) since the first was ready: before it, fewest would always be 0."""
+    first = next((index for index, moment in enumerate(moments) if moment.ready), len(moments))
+    held = [moment.held for moment in moments[first:]]
     return (min(held), max(held)) if held else (0, 0)
 
 

@@ -136,6 +136,8 @@ def encode_sample(sample: Sample) -> bytes:
     facts = {"finish_reason": sample.finish_reason.value}
     if sample.reward is not None:
         facts["reward"] = repr(float(sample.reward))
+    if sample.generation_s is not None:
+        facts["generation_s"] = repr(float(sample.generation_s))
     return _serialize(tensors, facts)
 
 
@@ -151,6 +153,7 @@ def decode_sample(unit_id: str, body: bytes) -> Sample:
         finish_reason=FinishReason(facts["finish_reason"]),
         mask=tuple(tensors["mask"]) if masked else None,
         reward=float(facts["reward"]) if "reward" in facts else None,
+        generation_s=float(facts["generation_s"]) if "generation_s" in facts else None,
     )
 
 

@@ -56,7 +56,7 @@ class Phase(StrEnum):
     REDISTRIBUTION = "redistribution"
     """From publication until all ready workers have the version."""
     GENERATION = "generation"
-    """Of a batch: from its first lease to its last commit."""
+    """Of a batch: the longest generation among its samples, by the last holder of each; other iterations run beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -156,6 +156,8 @@ class Sample:
     """1 where a token is trained on; None means everywhere (tool output is 0)."""
     reward: float | None = None
     """None where the trainer, or a reward stage, scores it later."""
+    generation_s: float | None = None
+    """From its last holder's lease to its last token; None where the worker does not say."""
 
     @property
     def oldest_version(self) -> int:

@@ -73,8 +73,9 @@ def test_sparks_scale_from_zero_to_the_maximum(values: list[float], line: str) -
     assert spark(values) == line
 
 
-def test_the_replica_range_counts_from_the_first_update() -> None:
+def test_the_replica_range_counts_from_the_first_ready_replica() -> None:
     assert replica_range(moments()) == (0, 4)
+    assert replica_range(moments()[:2]) == (2, 2)
     assert replica_range(()) == (0, 0)
 
 

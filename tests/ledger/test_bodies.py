@@ -28,9 +28,11 @@ def test_progress_comes_back_as_it_went(progress: Progress) -> None:
     assert bodies.decode_progress(bodies.encode_progress(progress)) == progress
 
 
-@given(journals(), st.sampled_from(FinishReason), st.none() | st.floats(0, 1), st.booleans())
+@given(
+    journals(), st.sampled_from(FinishReason), st.none() | st.floats(0, 1), st.booleans(), st.none() | st.floats(0, 1e6)
+)
 def test_a_sample_comes_back_as_it_went(
-    journal: Progress, finish: FinishReason, reward: float | None, masked: bool
+    journal: Progress, finish: FinishReason, reward: float | None, masked: bool, seconds: float | None
 ) -> None:
     mask = tuple(i % 2 for i in range(len(journal.tokens))) if masked else None
     sample = Sample(
@@ -41,6 +43,7 @@ def test_a_sample_comes_back_as_it_went(
         finish_reason=finish,
         mask=mask,
         reward=reward,
+        generation_s=seconds,
     )
     assert bodies.decode_sample("g.0/1", bodies.encode_sample(sample)) == sample
 

@@ -1,6 +1,7 @@
 """Filtering and refilling: bounded, and never down to nothing. Redistribution: measured from what workers say."""
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tests.builders.in_process_worker import PausingClock
 from tests.builders.memory_ledger import MemoryLedger
 from tests.builders.samples import group, sample
 from tests.builders.training import ShortRepeat
-from trainer.intake import Intake, IntakeSettings, score, useless
+from trainer.intake import Intake, IntakeSettings, longest_generation_s, score, useless
 from trainer.ledger_calls import LedgerCalls
 from trainer.record import append_line
 from trainer.supply import PromptSupply
@@ -149,3 +150,13 @@ def test_a_line_is_added_whole(tmp_path: Path) -> None:
     for text in ("one", "two"):
         append_line(tmp_path / "log", text)
     assert (tmp_path / "log").read_text() == "one\ntwo\n"
+
+
+def test_generation_is_as_long_as_its_longest_sample() -> None:
+    buffer = Buffer(SPREAD, SPREAD)
+    for number, unit_id in enumerate(sorted(buffer.ledger.samples)[:2]):
+        timed = replace(buffer.ledger.samples[unit_id], generation_s=3.0 + number)
+        buffer.ledger.samples[unit_id] = timed
+    timer = PhaseTimer(buffer.clock, 0, lambda step, phase: None)
+    taken = buffer.intake.next_batch(buffer.ledger.attach_trainer("t"), 0, timer)
+    assert longest_generation_s(taken) == 4.0
