@@ -229,10 +229,13 @@ class World:
         return {
             "name": "rollout",
             "policy": {
-                "type": "buffer_band",
-                "lowMark": 0.6,
-                "highMark": 1.4,
-                "settle": "4s",
+                "type": "rate_match",
+                "headroom": "10%",
+                "targetDepthSteps": 1.0,
+                "maxDepthSteps": 1.5,
+                "fillHorizon": "10s",
+                "rateTimeConstant": "5s",
+                "goodputTimeConstant": "8s",
             },
             "guardRails": {
                 "floor": self.scale.floor,
