@@ -89,7 +89,9 @@ class ValkeyServer:
 @contextmanager
 def valkey_server(options: Mapping[str, str] | None = None) -> Iterator[ValkeyServer]:
     """A started server in a folder of its own, gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="headrace-valkey-") as folder:
+    # Kept in memory where that is possible: processes are killed here, machines are not.
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(prefix="headrace-valkey-", dir=memory if memory.is_dir() else None) as folder:
         server = ValkeyServer(Path(folder), options)
         try:
             server.start()
