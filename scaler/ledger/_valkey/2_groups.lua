@@ -27,6 +27,13 @@ local function count_object(x, record, step)
   end
 end
 
+-- An object that was written for a call that came to nothing.
+local function not_named(x, record)
+  if record:byte(1) == 1 and call('HEXISTS', key(x, 'i'), record:sub(2)) == 0 then
+    call('ZADD', key(x, 'z'), x.now, record:sub(2))
+  end
+end
+
 -- What the units of a finished group asked for.
 local function forget_asked(x, name)
   local asked = call('HGET', key(x, 'p'), name)

@@ -274,6 +274,9 @@ local function commit(keys, args)
         count_object(x, sample, 1)
       end
     end
+    if outcomes[i] ~= 'c' then
+      not_named(x, sub(args[i + 2], starts[i]))
+    end
   end
   if #done_ids > 0 then
     many('HSET', key(x, 'u'), states)

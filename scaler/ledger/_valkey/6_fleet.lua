@@ -15,7 +15,7 @@ local LOST_BATCHES = 1048576
 -- a checkpoint may name batches that the copy does not know.
 local function attach(keys, args)
   local x = open(keys, args)
-  if call('HGET', key(x, 'c'), 'run_id') ~= args[2] then
+  if call('GET', key(x, 'r')) ~= args[2] then
     local held = {}
     for _, worker in ipairs(call('ZRANGE', key(x, 'l'), 0, -1)) do
       for _, id in ipairs(call('ZRANGE', key(x, 'h:') .. worker, 0, -1)) do
@@ -29,7 +29,7 @@ local function attach(keys, args)
       add(x, FENCE, number(args[3]))
       add(x, BATCHES, LOST_BATCHES)
     end
-    call('HSET', key(x, 'c'), 'run_id', args[2])
+    call('SET', key(x, 'r'), args[2])
     event(x, 'store_epoch', '', encode({ store_epoch = fmt('%.0f', x.m[EPOCH]) }), '')
     done(x)
   end

@@ -23,7 +23,7 @@ from scaler.ledger.bodies import (
     pack,
     unpack,
 )
-from scaler.ledger.contract import Commit, Control
+from scaler.ledger.contract import Commit, Control, LedgerRefused
 from scaler.model.job import WorkerIdentity, WorkerStatus
 from scaler.model.work import (
     Batch,
@@ -64,6 +64,19 @@ class Asked(NamedTuple):
     payload: dict[str, str]
 
 
+def packed(store: ObjectStore | None, body: bytes) -> bytes:
+    """The record for a body.
+
+    Raises:
+        LedgerRefused: the body is large and there is no object store.
+    """
+    if store is None and len(body) > INLINE_BYTES:
+        raise LedgerRefused(
+            f"a body of {len(body)} bytes needs an object store: add ?objects=/folder to the ledger's URL"
+        )
+    return pack(store, body)
+
+
 def fence_bytes(token: FencingToken) -> bytes:
     """A fencing token as a unit's record has it."""
     return _FENCE.pack(token.store_epoch, token.counter)
@@ -73,7 +86,7 @@ def group_words(store: ObjectStore | None, name: str, units: Sequence[WorkUnit])
     """A group as `put_units` takes it.
 
     Raises:
-        ValueError: a prompt is large and there is no object store.
+        LedgerRefused: a prompt is large and there is no object store.
     """
     prompts: dict[bytes, int] = {}
     numbers = []
@@ -83,7 +96,7 @@ def group_words(store: ObjectStore | None, name: str, units: Sequence[WorkUnit])
     head = json.dumps((numbers, [len(prompt) for prompt in prompts]), separators=(",", ":"))
     body = b"".join((head.encode(), b"\n", *prompts))
     # Many small prompts are not a large one.
-    record = b"\0" + body if max(map(len, prompts)) <= INLINE_BYTES else pack(store, body)
+    record = b"\0" + body if max(map(len, prompts)) <= INLINE_BYTES else packed(store, body)
     return name, "".join("1" if unit.resume is Resume.RESTART else "0" for unit in units), record
 
 
@@ -144,12 +157,13 @@ def commit_word(store: ObjectStore | None, commit: Commit) -> bytes:
     """A commit as the function takes it.
 
     Raises:
-        ValueError: the sample is of another unit, or large and there is no object store.
+        ValueError: the sample is of another unit.
+        LedgerRefused: it is large and there is no object store.
     """
     sample, token, unit_id = commit.sample, commit.fencing_token, commit.unit_id.encode()
     if sample.unit_id != commit.unit_id:
         raise ValueError(f"a commit of {commit.unit_id} with a sample of {sample.unit_id}")
-    body = pack(store, encode_sample(sample))
+    body = packed(store, encode_sample(sample))
     facts = (token.store_epoch, token.counter, len(sample.tokens), sample.oldest_version, len(unit_id))
     return _COMMIT.pack(*facts) + unit_id + body
 
