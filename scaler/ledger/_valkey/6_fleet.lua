@@ -70,6 +70,8 @@ local function put_units(keys, args)
     if not known(x, name) then
       entries[#entries + 1] = put_group(x, name, restarts, args[at + 2], 0, 0)
       new = new + #restarts
+    else
+      not_named(x, args[at + 2])
     end
   end
   if new > 0 then
