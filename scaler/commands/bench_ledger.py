@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import IO, cast
 
 from scaler.commands.bench_store import Floor, Store, floor_of, new_store
 from scaler.ledger.contract import Ledger, LedgerRefused, LedgerUnavailable
@@ -94,17 +95,16 @@ class Client:
     def __init__(self, url: str, name: str, body_bytes: int) -> None:
         words = [sys.executable, "-m", "scaler.commands.bench_client", url, name, str(body_bytes)]
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._orders, self._answers = cast("IO[str]", self._process.stdin), cast("IO[str]", self._process.stdout)
 
     def tell(self, line: str) -> None:
         """Send an order."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
+        self._orders.write(line + "\n")
+        self._orders.flush()
 
     def answer(self) -> str:
         """The next line; `LedgerUnavailable` where the process is gone, which has said why on standard error."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        line = self._answers.readline()
         if not line:
             raise LedgerUnavailable("a client of the bench failed")
         return line.strip()
@@ -165,7 +165,7 @@ def _rates(bench: Bench, clients: int, seconds: float, units: int) -> dict[str, 
             done[what, n] += count
             fastest = max(fastest, 1.5 * count)
             bench.clear()
-    return {_NAMES[key]: done[key] / seconds for key in _MEASUREMENTS}
+    return {name: done[key] / seconds for key, name in _NAMES.items()}
 
 
 @contextmanager

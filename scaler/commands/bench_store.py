@@ -155,6 +155,7 @@ class ValkeyStore:
     """A server of its own: append-only file, everysec, and a second I/O thread, which wakes the server after a sync."""
 
     def __init__(self, folder: Path) -> None:
+        binary = server_binary()
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -164,7 +165,7 @@ class ValkeyStore:
         }  # fmt: skip
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         self._log = (folder / "valkey.log").open("wb")
-        self._server = subprocess.Popen([server_binary(), *words], stdout=self._log, stderr=self._log)
+        self._server = subprocess.Popen([binary, *words], stdout=self._log, stderr=self._log)
         self.url = f"valkey://127.0.0.1:{port}/0"
         self._wait()
 
@@ -201,4 +202,4 @@ def server_binary() -> str:
 
 def new_store(engine: str, folder: Path) -> Store:
     """A fresh store of an engine."""
-    return {"sqlite": SqliteStore, "valkey": ValkeyStore}[engine](folder)
+    return SqliteStore(folder) if engine == "sqlite" else ValkeyStore(folder)

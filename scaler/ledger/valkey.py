@@ -30,10 +30,10 @@ from scaler.ledger._valkey.readings import (
 )
 from scaler.ledger._valkey.wire import (
     batch_of,
-    commit_words,
+    commit_word,
     control_of,
     delta_words,
-    fence_text,
+    fence_bytes,
     group_words,
     identity_text,
     leases_of,
@@ -84,10 +84,8 @@ class ValkeyLedger:
     def configure(self, settings: JobSettings) -> None:
         """Set the job's rules."""
         bound = (settings.max_staleness + 1) * settings.batch_samples * settings.batches_per_version
+        limits = (bound, settings.max_concurrent, settings.max_staleness)
         rules = {
-            "bound": bound,
-            "concurrent": settings.max_concurrent,
-            "staleness": settings.max_staleness,
             "on_stale": settings.on_stale.value,
             "unit_failure_limit": settings.unit_failure_limit,
             "group_redraw_limit": settings.group_redraw_limit,
@@ -96,7 +94,9 @@ class ValkeyLedger:
             "history_events": settings.history_events,
         }
         told = json.dumps({"group_size": settings.group_size, "max_staleness": settings.max_staleness})
-        self._link.call("configure", settings_text(settings), told, *(word for rule in rules.items() for word in rule))
+        self._link.call(
+            "configure", settings_text(settings), told, *limits, *(word for rule in rules.items() for word in rule)
+        )
 
     def register(self, identity: WorkerIdentity) -> int:
         """Make a worker known."""
@@ -119,23 +119,22 @@ class ValkeyLedger:
     def lease(self, worker: str, n: int, ttl_s: float) -> LeaseReply:
         """Hand out units. Not waited for on disk: a lease that a crash forgets is void with its epoch."""
         reply = self._link.call("lease", worker, n, ttl_s, durable=False)
-        raw = json.loads(reply[0])
-        return LeaseReply(leases=tuple(leases_of(self._objects, worker, reply, raw)), control=control_of(raw))
+        return LeaseReply(leases=leases_of(self._objects, worker, reply), control=control_of(reply[0]))
 
     def heartbeat(self, worker: str, beats: Sequence[Beat], status: WorkerStatus, ttl_s: float) -> Control:
         """Keep leases, append progress."""
         words = [
             word
             for beat in beats
-            for word in (beat.unit_id, fence_text(beat.fencing_token), *delta_words(beat.progress))
+            for word in (beat.unit_id, fence_bytes(beat.fencing_token), *delta_words(beat.progress))
         ]
         progress = any(beat.progress is not None for beat in beats)
         reply = self._link.call("heartbeat", worker, ttl_s, status_text(status), *words, durable=progress)
-        return control_of(json.loads(reply))
+        return control_of(reply)
 
     def commit(self, worker: str, commits: Sequence[Commit]) -> tuple[CommitOutcome, ...]:
         """Turn leases into samples."""
-        words = [word for commit in commits for word in commit_words(self._objects, commit)]
+        words = [commit_word(self._objects, commit) for commit in commits]
         reply = self._link.call("commit", worker, *words) if words else b""
         return tuple(_OUTCOMES[letter] for letter in reply.decode())
 
@@ -146,7 +145,7 @@ class ValkeyLedger:
             for release in releases
             for word in (
                 release.unit_id,
-                fence_text(release.fencing_token),
+                fence_bytes(release.fencing_token),
                 release.reason.value,
                 *delta_words(release.progress),
                 release.error,
@@ -206,7 +205,7 @@ class ValkeyLedger:
     def history(self, after_seq: int = 0, limit: int = 10_000) -> Sequence[HistoryEvent]:
         """Events, in order."""
         entries = self._link.command("XRANGE", "x", f"{after_seq + 1}-0", "+", "COUNT", limit)
-        return [event_of(seq, fields) for seq, fields in entries]
+        return [event_of(seq, text) for seq, (_, text) in entries]
 
     def census(self) -> Iterator[CensusEntry]:
         """Every unit the store holds."""
@@ -215,7 +214,7 @@ class ValkeyLedger:
             cursor, flat = self._link.command("HSCAN", "u", cursor, "COUNT", _SCANNED_AT_ONCE)
             found = {flat[i]: flat[i + 1] for i in range(0, len(flat), 2) if flat[i] not in seen}
             seen |= found.keys()
-            yield from (census_entry(unit_id.decode(), text.decode()) for unit_id, text in found.items())
+            yield from (census_entry(unit_id.decode(), record) for unit_id, record in found.items())
             if cursor == b"0":
                 return
 

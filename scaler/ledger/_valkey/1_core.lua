@@ -1,118 +1,119 @@
 -- What every call stands on: the store's clock, the job's counters, packed unit and group records, the history.
 --
 -- A call is one function of this library: it reads, decides, writes, and nothing else happens meanwhile. It opens a
--- context `x` (prefix, now, counters), and ends with `done(x)`, which writes the counters back. Records are packed
--- strings, so that one field a unit is read and one is written.
+-- context `x` (prefix, now, counters), and ends with `done(x)`, which writes the counters back.
+--
+-- What is slow here is the number of commands and of strings made, so records are packed (one field a unit is read and
+-- one is written), and commands take all units of a call at once.
 --
 -- Keys of a job, all after the prefix "headrace:{job}:", so that they share a slot:
---   m   hash    settings and counters                    u   hash    unit -> state
---   r   hash    unit -> its constant numbers             p   hash    unit or group -> prompt body
---   j:U string  journal of unit U, 12 bytes a token      s   hash    unit -> sample body
+--   m   string  counters                                 c   hash    settings and other words
+--   u   hash    unit -> record, and sample once it has   p   hash    group -> draws and what its units ask for
+--   g   hash    group -> record                          j:U string  journal of unit U, 12 bytes a token
 --   q   zset    groups never leased, by order of put     t   zset    pending units of admitted groups, by admission
---   k   zset    units waiting for their back-off         l   zset    leased units, by deadline
---   g   hash    group -> record                          o   zset    admitted, unfinished groups, by admission
---   y   zset    complete groups, by completion           b   hash    batch -> its groups
---   n   zset    batches not acknowledged                 a   hash    unit to abandon -> its holder
---   w:W hash    worker W                                 h:W set     units that W holds
---   f   zset    workers, by when they went               d   hash    drops by reason and length
---   e   list    dead letters                             v   hash    group -> highest epoch ever known, after compaction
---   x   stream  history                                  i   hash    object -> how many records name it
---   z   zset    objects that no record names, since when
+--   k   zset    units waiting for their back-off         h:W zset    units that W holds, by deadline
+--   l   zset    workers that hold units, none of which runs out before the score
+--   o   zset    admitted, unfinished groups              y   zset    complete groups, by completion
+--   b   hash    batch -> its groups                      n   zset    batches not acknowledged
+--   a   hash    dropped unit -> holder to be told        d   hash    drops by reason and length
+--   w:W hash    worker W                                 f   zset    workers, by when they went
+--   e   list    dead letters                             x   stream  history
+--   v   hash    group -> highest epoch ever known, after compaction
+--   i   hash    object -> how many records name it       z   zset    objects that no record names, since when
 
 -- Set by `open`: while it is loaded, a library may name nothing but `redis.register_function`.
-local call, fmt, match, concat, encode
+local call, fmt, match, sub, concat, encode, pack, unpack_struct, unpack_list, min, max, number
+
+-- Places of the counters. VERSION is the newest published step plus one, 0 before the first.
+local EPOCH, FENCE, SEQ, CONFIGURED, BOUND, CONCURRENT, STALENESS, VERSION, VERSION_EPOCH = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local PENDING, RUNNING, BUFFERED, HALF_DONE, BACKING_OFF, ABANDONED = 10, 11, 12, 13, 14, 15
+local NEXT_EXPIRY, NEXT_DUE, PUT, ADMITTED, COMPLETED, BATCHES = 16, 17, 18, 19, 20, 21
+local TRAINER_EPOCH, CONTROLLER_EPOCH, TAKEN, ACCEPTED, DEAD_LETTERED = 22, 23, 24, 25, 26
+local COMMITTED_TOKENS, SALVAGED_TOKENS, DISCARDED_TOKENS, HAND_OVERS = 27, 28, 29, 30
+local COMPACTING, FORGOTTEN, COUNTERS = 31, 32, 32
+local NEVER = 1e15
 
 local function fail(code, text)
   error({ err = code .. ' ' .. text })
 end
 
--- Names of counters that nearly every call needs; the others are read where they are needed.
-local HOT = { 'epoch', 'fence', 'seq', 'pending', 'running', 'buffered', 'admitted', 'bound', 'concurrent', 'version',
-  'abandoned', 'trainer_epoch', 'configured', 'staleness' }
-
 local function key(x, name)
   return x.prefix .. name
+end
+
+local function bind()
+  call, fmt, match, sub, concat, encode = redis.call, string.format, string.match, string.sub, table.concat, cjson.encode
+  pack, unpack_struct, unpack_list = struct.pack, struct.unpack, unpack
+  min, max, number = math.min, math.max, tonumber
+end
+
+local function fresh_counters()
+  local m = {}
+  for i = 1, COUNTERS do
+    m[i] = 0
+  end
+  m[NEXT_EXPIRY], m[NEXT_DUE] = NEVER, NEVER
+  return m
 end
 
 -- args[1] is a time to use instead of the store's clock; only clients that tests built send one.
 local function open(keys, args)
   if not call then
-    call, fmt, match, concat, encode = redis.call, string.format, string.match, table.concat, cjson.encode
+    bind()
   end
-  local x = { prefix = keys[1], dirty = {}, m = {} }
+  local prefix, now = keys[1], nil
   if args[1] ~= '' then
-    x.now = tonumber(args[1])
+    now = number(args[1])
   else
     local t = call('TIME')
-    x.now = t[1] + t[2] / 1000000
+    now = t[1] + t[2] / 1000000
   end
-  x.stamp = fmt('%.6f', x.now)
-  local values = call('HMGET', x.prefix .. 'm', unpack(HOT))
+  local counters = call('GET', prefix .. 'm')
+  return { prefix = prefix, now = now, m = counters and cmsgpack.unpack(counters) or fresh_counters() }
+end
+
+local function add(x, counter, delta)
   local m = x.m
-  for i = 1, #HOT do
-    m[HOT[i]] = tonumber(values[i]) or 0
-  end
-  return x
-end
-
--- A counter outside HOT.
-local function load(x, ...)
-  local names = { ... }
-  local values = call('HMGET', key(x, 'm'), ...)
-  for i = 1, #names do
-    if x.m[names[i]] == nil then
-      x.m[names[i]] = tonumber(values[i]) or 0
-    end
-  end
-end
-
-local function set(x, name, value)
-  x.m[name] = value
-  x.dirty[name] = true
-end
-
-local function add(x, name, delta)
-  if x.m[name] == nil then
-    load(x, name)
-  end
-  x.m[name] = x.m[name] + delta
-  x.dirty[name] = true
+  m[counter] = m[counter] + delta
+  return m[counter]
 end
 
 local function done(x)
-  local fields = { 'HSET', key(x, 'm') }
-  for name in pairs(x.dirty) do
-    fields[#fields + 1] = name
-    fields[#fields + 1] = fmt('%.0f', x.m[name])
-  end
-  if #fields > 2 then
-    call(unpack(fields))
+  call('SET', x.prefix .. 'm', cmsgpack.pack(x.m))
+end
+
+local function check_configured(x)
+  if x.m[CONFIGURED] == 0 then
+    fail('REFUSED', 'the job is not configured yet')
   end
 end
 
--- Many fields or members in one command; Lua's stack bounds how many go at once.
+-- Many words in one command; Lua's stack bounds how many go at once.
 local function many(command, name, list)
   local n = #list
   if n == 0 then
     return
   end
   if n <= 4000 then
-    call(command, name, unpack(list))
+    call(command, name, unpack_list(list))
     return
   end
   for first = 1, n, 4000 do
-    call(command, name, unpack(list, first, math.min(first + 3999, n)))
+    call(command, name, unpack_list(list, first, min(first + 3999, n)))
   end
 end
 
 local function fetch(name, fields)
   local n = #fields
+  if n == 1 then
+    return { call('HGET', name, fields[1]) }
+  end
   if n <= 4000 then
-    return n == 0 and {} or call('HMGET', name, unpack(fields))
+    return n == 0 and {} or call('HMGET', name, unpack_list(fields))
   end
   local values = {}
   for first = 1, n, 4000 do
-    local part = call('HMGET', name, unpack(fields, first, math.min(first + 3999, n)))
+    local part = call('HMGET', name, unpack_list(fields, first, min(first + 3999, n)))
     for i = 1, #part do
       values[first + i - 1] = part[i]
     end
@@ -120,39 +121,43 @@ local function fetch(name, fields)
   return values
 end
 
--- Events: `entries` is text, one "<length of subject> <subject> <values...>\n" a subject; `data` is JSON or ''.
-local function entry(list, subject, values)
-  list[#list + 1] = fmt('%d %s %s\n', #subject, subject, values)
-end
-
+-- Events. `data` is JSON or ''; `entries` is bytes, for each subject its length (I2), the subject, and values whose
+-- layout follows from the kind: `scaler/ledger/_valkey/readings.py` reads them.
 local function event(x, kind, worker, data, entries)
-  local seq = x.m.seq + 1
-  set(x, 'seq', seq)
-  call('XADD', key(x, 'x'), fmt('%.0f-0', seq), 'k', kind, 't', x.stamp, 'w', worker, 'd', data, 'e', entries)
+  local seq = add(x, SEQ, 1)
+  local head = fmt('%s %.6f %d %d\n', kind, x.now, #worker, #data)
+  call('XADD', x.prefix .. 'x', fmt('%.0f-0', seq), 'e', head .. worker .. data .. entries)
 end
 
--- Units. Codes: P pending, L leased, C committed, X consumed, D dropped, E dropped after its commit, F failed for good.
--- `score` is where the unit stands in the queue: order of its group's admission, then its place in the group.
-local UNIT = '^(%a) (%S+) (%d+) (%d+) (%d+) (%d+) (%-?%d+) (%d+) (%d+) ([01]) (.*)$'
-local FRESH = 'P 0.0 0 0 0 0 -1 0 0 0 '
-local FRESH_RESTART = 'P 0.0 0 0 0 0 -1 0 0 1 '
+local function entry(list, subject, values)
+  list[#list + 1] = pack('<I2', #subject) .. subject .. values
+end
+
+-- Units. `score` is the place in the queue: order of the group's admission, then the place in the group. After the
+-- record comes the holder's name (pending and leased units), or the sample (committed ones). The first TOLD bytes are
+-- what the history tells of a unit.
+local PENDING_UNIT, LEASED, COMMITTED, CONSUMED, DROPPED, DROPPED_SAMPLE, FAILED = 1, 2, 3, 4, 5, 6, 7
+-- state, fence (epoch, counter), attempt, published, tokens, oldest; returns, failures, score, restart
+local UNIT, UNIT_BYTES, TOLD = '<BI4dI4I4I4i4I4I4dB', 46, 29
+
+local function pack_unit(u)
+  return pack(UNIT, u.state, u.epoch, u.counter, u.attempt, u.published, u.tokens, u.oldest, u.returns, u.failures,
+    u.score, u.restart)
+end
 
 local function unit_of(text)
-  local code, fence, attempt, returns, failures, published, oldest, score, tokens, restart, owner = match(text, UNIT)
+  local state, epoch, counter, attempt, published, tokens, oldest, returns, failures, score, restart =
+    unpack_struct(UNIT, text)
   return {
-    code = code, fence = fence, attempt = attempt + 0, returns = returns + 0, failures = failures + 0,
-    published = published + 0, oldest = oldest + 0, score = score + 0, tokens = tokens + 0, restart = restart, owner = owner,
+    state = state, epoch = epoch, counter = counter, attempt = attempt, published = published, tokens = tokens,
+    oldest = oldest, returns = returns, failures = failures, score = score, restart = restart,
+    fence = sub(text, 2, 13), rest = sub(text, UNIT_BYTES + 1),
   }
 end
 
-local function text_of(u)
-  return fmt('%s %s %d %d %d %d %d %.0f %d %s %s', u.code, u.fence, u.attempt, u.returns, u.failures, u.published,
-    u.oldest, u.score, u.tokens, u.restart, u.owner)
-end
-
--- The units of these ids, nil where one is unknown; one record an id, also where an id comes twice.
+-- The units of these ids, nil where one is unknown; one table an id, also where an id comes twice.
 local function units_of(x, ids)
-  local texts, units = fetch(key(x, 'u'), ids), {}
+  local texts, units = fetch(x.prefix .. 'u', ids), {}
   for i = 1, #ids do
     if texts[i] and not units[ids[i]] then
       units[ids[i]] = unit_of(texts[i])
@@ -161,33 +166,36 @@ local function units_of(x, ids)
   return units
 end
 
+local function is_dropped(u)
+  return u.state == DROPPED or u.state == DROPPED_SAMPLE
+end
+
+local function set_unit(x, id, u)
+  call('HSET', x.prefix .. 'u', id, pack_unit(u) .. u.rest)
+end
+
 local function group_of(unit_id)
   return match(unit_id, '^(.*)/%d+$')
 end
 
--- Groups. States: q never leased, o admitted, y complete, b in a batch, x consumed, d dropped.
--- `oldest` is the oldest version in its samples and journals, -1 without any; `redraws` counts draws after dead letters.
-local GROUP = '^(%a) (%d+) (%d+) (%-?%d+) (%d+) (%S+)$'
+-- Groups. `oldest` is the oldest version in samples and journals, -1 without any; `redraws` counts draws after dead
+-- letters.
+local FRESH_GROUP, OPEN_GROUP, COMPLETE, IN_BATCH, FINISHED, GONE = 1, 2, 3, 4, 5, 6
+local GROUP = '<BI4I4i4I4d'
 
-local function group_record(text)
-  local state, size, committed, oldest, redraws, complete_at = match(text, GROUP)
-  return {
-    state = state, size = size + 0, committed = committed + 0, oldest = oldest + 0, redraws = redraws + 0,
-    complete_at = complete_at,
-  }
-end
-
-local function group_text(g)
-  return fmt('%s %d %d %d %d %s', g.state, g.size, g.committed, g.oldest, g.redraws, g.complete_at)
+local function keep_group(x, name, g)
+  call('HSET', x.prefix .. 'g', name, pack(GROUP, g.state, g.size, g.committed, g.oldest, g.redraws, g.complete_at))
 end
 
 local function group(x, name)
-  local text = call('HGET', key(x, 'g'), name)
-  return text and group_record(text) or nil
-end
-
-local function keep_group(x, name, g)
-  call('HSET', key(x, 'g'), name, group_text(g))
+  local text = call('HGET', x.prefix .. 'g', name)
+  if not text then
+    return nil
+  end
+  local state, size, committed, oldest, redraws, complete_at = unpack_struct(GROUP, text)
+  return {
+    state = state, size = size, committed = committed, oldest = oldest, redraws = redraws, complete_at = complete_at,
+  }
 end
 
 local function members(name, size)
@@ -200,7 +208,8 @@ end
 
 -- The version that a sample must have at least to be trained on; nothing is too old before the first publication.
 local function too_old(x, oldest)
-  return oldest >= 0 and x.m.version > 0 and x.m.version - 1 - oldest > x.m.staleness
+  local version = x.m[VERSION]
+  return oldest >= 0 and version > 0 and version - 1 - oldest > x.m[STALENESS]
 end
 
 local function older(a, b)
@@ -210,17 +219,13 @@ local function older(a, b)
   return (b < 0 or a < b) and a or b
 end
 
--- What worker-facing replies carry. `gone`: ids that the worker still names and that were dropped.
+-- What worker-facing replies carry: time and version, then JSON where there is more to say. `gone`: ids that the worker
+-- still names and that were dropped.
 local function control(x, worker, mark, lost, gone)
-  local c, abandon = { now = x.stamp, lost = lost }, gone or {}
-  if mark[1] then
-    c.deadline, c.reason = mark[1], mark[2]
-  end
-  if x.m.version > 0 then
-    c.version = x.m.version - 1
-  end
-  if x.m.abandoned > 0 then
-    local all = call('HGETALL', key(x, 'a'))
+  local plain, more = fmt('%.6f %.0f ', x.now, x.m[VERSION] - 1), nil
+  local abandon = gone or {}
+  if x.m[ABANDONED] > 0 then
+    local all = call('HGETALL', x.prefix .. 'a')
     for i = 1, #all, 2 do
       if all[i + 1] == worker then
         abandon[all[i]] = true
@@ -228,8 +233,17 @@ local function control(x, worker, mark, lost, gone)
     end
   end
   for id in pairs(abandon) do
-    c.abandon = c.abandon or {}
-    table.insert(c.abandon, id)
+    more = more or {}
+    more.abandon = more.abandon or {}
+    table.insert(more.abandon, id)
   end
-  return c
+  if mark[1] then
+    more = more or {}
+    more.deadline, more.reason = mark[1], mark[2]
+  end
+  if lost and #lost > 0 then
+    more = more or {}
+    more.lost = lost
+  end
+  return more and plain .. encode(more) or plain
 end

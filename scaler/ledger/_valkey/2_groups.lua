@@ -1,10 +1,8 @@
--- Groups and the ends of units: put, give back, drop, draw again.
+-- Groups: put, dropped, drawn again.
 
 -- Counts a finished sample's or journal's tokens as thrown away.
 local function discard(x, tokens)
-  if tokens > 0 then
-    add(x, 'tokens_discarded', tokens)
-  end
+  add(x, DISCARDED_TOKENS, tokens)
 end
 
 local function forget_journal(x, id, u)
@@ -16,83 +14,72 @@ end
 
 -- A record that names an object: 0x01 and its key. Records with their own body start with 0x00.
 local function count_object(x, record, step)
-  if not record or record:byte(1) ~= 1 then
+  if record:byte(1) ~= 1 then
     return
   end
   local object = record:sub(2)
   local count = call('HINCRBY', key(x, 'i'), object, step)
   if count <= 0 then
     call('HDEL', key(x, 'i'), object)
-    call('ZADD', key(x, 'z'), x.stamp, object)
+    call('ZADD', key(x, 'z'), x.now, object)
   elseif count == step then
     call('ZREM', key(x, 'z'), object)
   end
 end
 
-local function forget_sample(x, id)
-  local name = key(x, 's')
-  count_object(x, call('HGET', name, id), -1)
-  call('HDEL', name, id)
-end
-
--- Constant numbers and prompts of a finished group.
-local function forget_prompts(x, name, ids)
-  many('HDEL', key(x, 'r'), ids)
-  local owners = { name, unpack(ids) }
-  local records = fetch(key(x, 'p'), owners)
-  for i = 1, #owners do
-    if records[i] then
-      count_object(x, records[i], -1)
-    end
+-- An object that was written for a call that came to nothing.
+local function not_named(x, record)
+  if record:byte(1) == 1 and call('HEXISTS', key(x, 'i'), record:sub(2)) == 0 then
+    call('ZADD', key(x, 'z'), x.now, record:sub(2))
   end
-  many('HDEL', key(x, 'p'), owners)
 end
 
--- A fresh group. `heads`, `own` (prompts by unit, or '') and `common` (the group's prompt, or '') are its bodies.
-local function put_group(x, name, redraws, heads, own, common)
-  local size, states, constants = #heads, {}, {}
-  local ids = members(name, size)
+-- What the units of a finished group asked for.
+local function forget_asked(x, name)
+  local asked = call('HGET', key(x, 'p'), name)
+  if asked then
+    count_object(x, asked:sub(5), -1)
+    call('HDEL', key(x, 'p'), name)
+  end
+end
+
+local function fresh_unit(restart)
+  return pack(UNIT, PENDING_UNIT, 0, 0, 0, 0, 0, -1, 0, 0, 0, restart)
+end
+
+-- A fresh group. `restarts` has a digit a unit, 1 where it starts anew when it comes back; `asked` is a packed body.
+-- Returns history entries.
+local function put_group(x, name, restarts, asked, draws, redraws)
+  local size, states, entries = #restarts, {}, {}
+  local ids, plain, anew = members(name, size), fresh_unit(0), fresh_unit(1)
   for i = 1, size do
-    states[2 * i - 1], states[2 * i] = ids[i], match(heads[i], 'restart$') and FRESH_RESTART or FRESH
-    constants[2 * i - 1], constants[2 * i] = ids[i], heads[i]
-    if own[i] ~= '' then
-      call('HSET', key(x, 'p'), ids[i], own[i])
-      count_object(x, own[i], 1)
-    end
+    states[2 * i - 1], states[2 * i] = ids[i], restarts:byte(i) == 49 and anew or plain
+    entry(entries, ids[i], pack('<I4', size))
   end
   many('HSET', key(x, 'u'), states)
-  many('HSET', key(x, 'r'), constants)
-  if common ~= '' then
-    call('HSET', key(x, 'p'), name, common)
-    count_object(x, common, 1)
-  end
-  add(x, 'put', 1)
-  keep_group(x, name, { state = 'q', size = size, committed = 0, oldest = -1, redraws = redraws, complete_at = '0' })
-  call('ZADD', key(x, 'q'), x.m.put, name)
-  add(x, 'pending', size)
-  local epoch, entries = match(name, '(%d+)$'), {}
-  for i = 1, size do
-    entry(entries, ids[i], fmt('%s %d %d', epoch, i - 1, size))
-  end
+  call('HSET', key(x, 'p'), name, pack('<I4', draws) .. asked)
+  count_object(x, asked, 1)
+  keep_group(x, name,
+    { state = FRESH_GROUP, size = size, committed = 0, oldest = -1, redraws = redraws, complete_at = 0 })
+  call('ZADD', key(x, 'q'), add(x, PUT, 1), name)
+  add(x, PENDING, size)
   return concat(entries)
 end
 
--- Ends the hold on a leased unit, whatever becomes of the unit.
-local function end_hold(x, id, u)
-  call('SREM', key(x, 'h:') .. u.owner, id)
-  add(x, 'running', -1)
-end
-
 -- The holder of a unit that was dropped has been told, or is gone, or its time has run out.
-local function let_go(x, id)
-  call('ZREM', key(x, 'l'), id)
-  if x.m.abandoned > 0 then
-    add(x, 'abandoned', -call('HDEL', key(x, 'a'), id))
-  end
+local function let_go(x, id, owner)
+  call('ZREM', key(x, 'h:') .. owner, id)
+  add(x, ABANDONED, -call('HDEL', key(x, 'a'), id))
 end
 
-local function set_unit(x, id, u)
-  call('HSET', key(x, 'u'), id, text_of(u))
+-- Takes a pending unit out of wherever it waits: in the queue, for its back-off, or in a group never leased.
+local function unqueue(x, id)
+  if call('ZREM', key(x, 't'), id) == 1 then
+    add(x, HALF_DONE, -1)
+  elseif call('ZREM', key(x, 'k'), id) == 1 then
+    add(x, BACKING_OFF, -1)
+  end
+  add(x, PENDING, -1)
 end
 
 local function length_bucket(tokens)
@@ -103,41 +90,40 @@ local function length_bucket(tokens)
   return fmt('%.0f', bucket)
 end
 
--- The group's units end, but for dead letters. A holder is told to stop until it lets go or its time has run out.
-local function drop_units(x, reason, ids)
-  local units = units_of(x, ids)
-  for i = 1, #ids do
-    local id, u = ids[i], units[ids[i]]
-    local length = u.code == 'C' and u.tokens or u.published
-    if u.code ~= 'F' then
-      call('HINCRBY', key(x, 'd'), reason .. ' ' .. length_bucket(length), 1)
-      discard(x, length)
-    end
-    if u.code == 'L' then
-      call('HSET', key(x, 'a'), id, u.owner)
-      add(x, 'abandoned', 1)
-      end_hold(x, id, u)
-    elseif u.code == 'P' then
-      call('ZREM', key(x, 't'), id)
-      call('ZREM', key(x, 'k'), id)
-      add(x, 'pending', -1)
-    elseif u.code == 'C' then
-      forget_sample(x, id)
-      add(x, 'buffered', -1)
-    end
-    if u.code ~= 'F' then
-      forget_journal(x, id, u)
-      u.code = u.code == 'C' and 'E' or 'D'
-      set_unit(x, id, u)
-    end
+local function drop_unit(x, id, u, reason)
+  local length, state = u.published, DROPPED
+  if u.state == COMMITTED then
+    length, state = u.tokens, DROPPED_SAMPLE
+    count_object(x, u.rest, -1)
+    add(x, BUFFERED, -1)
+  elseif u.state == LEASED then
+    call('HSET', key(x, 'a'), id, u.rest)
+    add(x, ABANDONED, 1)
+    add(x, RUNNING, -1)
+  else
+    unqueue(x, id)
   end
+  call('HINCRBY', key(x, 'd'), reason .. ' ' .. length_bucket(length), 1)
+  discard(x, length)
+  forget_journal(x, id, u)
+  -- The holder of a leased unit is kept until it has let go.
+  u.rest = u.state == LEASED and u.rest or ''
+  u.state = state
+  set_unit(x, id, u)
 end
 
-local function unlist(x, name, g)
-  local list = ({ q = 'q', o = 'o', y = 'y' })[g.state]
-  if list then
-    call('ZREM', key(x, list), name)
+-- The group's units end, but for dead letters. A holder is told to stop until it lets go or its time has run out.
+local function drop_units(x, name, g, reason)
+  local ids = members(name, g.size)
+  local units, restarts = units_of(x, ids), {}
+  for i = 1, #ids do
+    local u = units[ids[i]]
+    restarts[i] = u.restart
+    if u.state ~= FAILED then
+      drop_unit(x, ids[i], u, reason)
+    end
   end
+  return concat(restarts)
 end
 
 -- Whether the job ever had a group of this name.
@@ -155,79 +141,69 @@ local function next_draw(x, name)
   local group_id, epoch = match(name, '^(.*)%.(%d+)$')
   repeat
     epoch = epoch + 1
-    name = fmt('%s.%d', group_id, epoch)
+    name = group_id .. '.' .. fmt('%.0f', epoch)
   until not known(x, name)
-  return name
+  return name, epoch
 end
 
--- Constant numbers of a unit's next draw. They say how often it was drawn; the seed follows from that.
-local function drawn_again(head)
-  return (head:gsub('^(%a+) (%d+)', function(kind, draws)
-    return kind .. ' ' .. draws + 1
-  end))
-end
+local REASONS = { 'stale', 'filtered', 'dead_lettered' }
+local STALE, FILTERED, DEAD_LETTER = 1, 2, 3
 
 -- The group will never be trained on; with `redraw` it starts again from its prompt, under a new epoch.
-local function drop_group(x, name, g, reason, redraw, redraws)
-  local ids = members(name, g.size)
-  local heads, put, drawn = {}, nil, ''
+local function drop_group(x, name, g, reason, redraw)
+  local asked, again, epoch, put = call('HGET', key(x, 'p'), name), nil, -1, nil
+  local restarts = drop_units(x, name, g, REASONS[reason])
   if redraw then
-    drawn = next_draw(x, name)
-    heads = fetch(key(x, 'r'), ids)
-    local own, common = fetch(key(x, 'p'), ids), call('HGET', key(x, 'p'), name)
-    for i = 1, #ids do
-      own[i], heads[i] = own[i] or '', drawn_again(heads[i])
-    end
-    put = put_group(x, drawn, redraws, heads, own, common or '')
+    again, epoch = next_draw(x, name)
+    local draws = unpack_struct('<I4', asked) + 1
+    put = put_group(x, again, restarts, asked:sub(5), draws, g.redraws + (reason == DEAD_LETTER and 1 or 0))
   end
-  drop_units(x, reason, ids)
-  if g.state == 'b' then
-    add(x, 'taken', -g.size)
+  if g.state == IN_BATCH then
+    add(x, TAKEN, -g.size)
+  else
+    local list = ({ 'q', 'o', 'y' })[g.state]
+    call('ZREM', key(x, list), name)
   end
-  unlist(x, name, g)
-  forget_prompts(x, name, ids)
-  g.state = 'd'
+  forget_asked(x, name)
+  g.state = GONE
   keep_group(x, name, g)
   local entries = {}
-  entry(entries, name, reason .. ' ' .. (match(drawn, '(%d+)$') or '-'))
-  event(x, 'group_dropped', '', '', concat(entries))
+  entry(entries, name, pack('<Bd', reason, epoch))
+  event(x, 'group_dropped', '', '', entries[1])
   if put then
     event(x, 'units_put', '', '', put)
   end
 end
 
 local function drop_stale(x, name, g)
-  drop_group(x, name, g, 'stale', call('HGET', key(x, 'm'), 'on_stale') == 'requeue', g.redraws)
+  drop_group(x, name, g, STALE, call('HGET', key(x, 'c'), 'on_stale') == 'requeue')
 end
 
-local function back_off(x, returns)
-  local s = call('HMGET', key(x, 'm'), 'backoff_initial_s', 'backoff_max_s')
-  return math.min(tonumber(s[2]), s[1] * 2 ^ math.min(returns - 1, 60))
-end
-
--- Units that failed for good, as { id, unit, error } each: their groups cannot be completed.
-local function dead_letter(x, failed)
-  local entries, groups = {}, {}
-  for i = 1, #failed do
-    local id, u, why = unpack(failed[i])
-    discard(x, u.published)
-    forget_journal(x, id, u)
-    call('ZREM', key(x, 'k'), id)
-    call('RPUSH', key(x, 'e'), encode({ id, u.failures, why }))
-    u.code = 'F'
-    set_unit(x, id, u)
-    entry(entries, id, fmt('%d', u.failures))
-    groups[i] = group_of(id)
+-- Looks at groups that have got an older token, or come under a newer version: what is too old ends at once.
+local function drop_too_old(x, names)
+  if x.m[VERSION] == 0 then
+    return
   end
-  add(x, 'dead_lettered', #failed)
-  add(x, 'pending', -#failed)
-  event(x, 'dead_lettered', '', '', concat(entries))
-  local limit = tonumber(call('HGET', key(x, 'm'), 'group_redraw_limit'))
-  for i = 1, #groups do
-    local g = group(x, groups[i])
-    if g.state ~= 'd' then
-      drop_group(x, groups[i], g, 'dead_lettered', g.redraws < limit, g.redraws + 1)
+  for i = 1, #names do
+    local g = group(x, names[i])
+    if (g.state == OPEN_GROUP or g.state == COMPLETE) and too_old(x, g.oldest) then
+      drop_stale(x, names[i], g)
     end
+  end
+end
+
+-- The same for all incomplete groups; complete ones are the trainer's to judge.
+local function drop_open_too_old(x)
+  drop_too_old(x, call('ZRANGE', key(x, 'o'), 0, -1))
+end
+
+-- A token of version `oldest` has come to the group.
+local function age_group(x, name, oldest)
+  local g = group(x, name)
+  local now = older(g.oldest, oldest)
+  if now ~= g.oldest then
+    g.oldest = now
+    keep_group(x, name, g)
   end
 end
 
@@ -239,84 +215,4 @@ local function renew_oldest(x, name)
   end
   g.oldest = oldest
   keep_group(x, name, g)
-end
-
--- A leased unit goes back, with its progress as its Resume says; tells it in `list`.
-local function give_back(x, id, u, reason, list)
-  end_hold(x, id, u)
-  call('ZREM', key(x, 'l'), id)
-  local published = u.published
-  local restart = u.restart == '1' and published > 0
-  if restart then
-    discard(x, published)
-    forget_journal(x, id, u)
-  end
-  entry(list, id, fmt('%s %s %d %d', u.fence, reason, u.published, published))
-  u.code = 'P'
-  add(x, 'pending', 1)
-  if reason == 'infrastructure' or reason == 'unit_failure' then
-    u.returns = u.returns + 1
-    call('ZADD', key(x, 'k'), fmt('%.6f', x.now + back_off(x, u.returns)), id)
-  else
-    u.returns = 0
-    call('ZADD', key(x, 't'), fmt('%.0f', u.score), id)
-  end
-  set_unit(x, id, u)
-  if restart then
-    renew_oldest(x, group_of(id))
-  end
-end
-
--- Units that are leased, or dropped and not let go of. Returns how many leases that ended.
-local function give_back_all(x, ids, reason, worker)
-  local units, list = units_of(x, ids), {}
-  for i = 1, #ids do
-    local u = units[ids[i]]
-    if u.code == 'L' then
-      give_back(x, ids[i], u, reason, list)
-    else
-      let_go(x, ids[i])
-    end
-  end
-  if #list > 0 then
-    event(x, 'released', worker, '', concat(list))
-  end
-  return #list
-end
-
-local function expire_due(x)
-  local ids = call('ZRANGEBYSCORE', key(x, 'l'), '-inf', x.stamp)
-  if #ids == 0 then
-    return 0
-  end
-  return give_back_all(x, ids, 'expired', '')
-end
-
--- Looks at groups that have got an older token, or come under a newer version: what is too old ends at once.
-local function drop_too_old(x, names)
-  for name in pairs(names) do
-    local g = group(x, name)
-    if (g.state == 'o' or g.state == 'y') and too_old(x, g.oldest) then
-      drop_stale(x, name, g)
-    end
-  end
-end
-
--- The same for all incomplete groups; complete ones are the trainer's to judge.
-local function drop_open_too_old(x)
-  local names = {}
-  for _, name in ipairs(call('ZRANGE', key(x, 'o'), 0, -1)) do
-    names[name] = true
-  end
-  drop_too_old(x, names)
-end
-
--- A token of version `oldest` has come to the group.
-local function age_group(x, name, oldest)
-  local g = group(x, name)
-  local now = older(g.oldest, oldest)
-  if now ~= g.oldest then
-    g.oldest = now
-    keep_group(x, name, g)
-  end
 end

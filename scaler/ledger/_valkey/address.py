@@ -15,8 +15,7 @@ from redis import connection as client
 
 from scaler.ledger.contract import LedgerRefused
 
-NEWEST_REFUSED = (7, 1)
-"""WAITAOF came with 7.2."""
+_FUNCTIONS_SINCE, _WAITAOF_SINCE = (7, 0), (7, 2)
 _PARAMETERS = frozenset({"durability", "objects", "timeout_s", "ca"})
 
 
@@ -90,6 +89,8 @@ def parse_url(url: str) -> Address:
             raise ValueError(f"unknown parameter {min(unknown)!r}; there are {', '.join(sorted(_PARAMETERS))}")
         if options.get("durability", "declared") != "declared":
             raise ValueError("durability can only be 'declared'")
+        if not float(options.get("timeout_s", "5")) > 0:
+            raise ValueError("timeout_s must be above 0")
         return Address(
             host=parts.hostname or "127.0.0.1",
             port=parts.port or 6379,
@@ -115,12 +116,12 @@ def check_server(info: Mapping[str, str], *, declared_durable: bool) -> None:
         raise LedgerRefused(
             f"maxmemory-policy is {info.get('maxmemory_policy')}: units could be evicted; set it to noeviction"
         )
-    if declared_durable:
+    if declared_durable and version >= _FUNCTIONS_SINCE:
         return
-    if version <= NEWEST_REFUSED:
+    if version < _WAITAOF_SINCE:
         raise LedgerRefused(
-            f"server {info['redis_version']} has no WAITAOF: use Valkey 7.2 or newer, "
-            "or add ?durability=declared if the store is durable by itself"
+            f"server {info['redis_version']} is too old to wait for its log: use Valkey 7.2 or newer, "
+            "or add ?durability=declared if the store is durable by itself (that needs 7.0)"
         )
     if info.get("aof_enabled") != "1":
         raise LedgerRefused(

@@ -112,7 +112,7 @@ class Link:
         if isinstance(replies[0], ResponseError):
             raise _translated(replies[0]) from replies[0]
         if durable and (isinstance(replies[1], ResponseError) or replies[1][0] < 1):
-            raise LedgerUnavailable("the store has not written its append-only file in time")
+            raise LedgerUnavailable("the store has not synced its append-only file in time; is appendfsync set to no?")
         return replies[0]
 
     def _send(self, connection: Connection, commands: Sequence[Sequence[Any]], *, nudge: bool = False) -> list[Any]:

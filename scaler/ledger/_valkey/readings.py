@@ -2,10 +2,10 @@
 
 import dataclasses
 import json
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from scaler.ledger._valkey.wire import fence_of
 from scaler.ledger.contract import CensusEntry, DeadLetter, LedgerRefused, UnitState
 from scaler.ledger.history import EventKind, HistoryEntry, HistoryEvent, Scalar
 from scaler.model.job import (
@@ -20,23 +20,34 @@ from scaler.model.job import (
     WorkerRecord,
     WorkerStatus,
 )
+from scaler.model.work import DropReason, FencingToken, ReleaseReason
 
-_STATES = {
-    "P": UnitState.PENDING,
-    "L": UnitState.LEASED,
-    "C": UnitState.COMMITTED,
-    "X": UnitState.CONSUMED,
-    "D": UnitState.DROPPED,
-    "E": UnitState.DROPPED,
-    "F": UnitState.DEAD_LETTERED,
-}
-_ENTRY_FIELDS: dict[EventKind, tuple[tuple[str, Callable[[str], Scalar]], ...]] = {
-    EventKind.LEASED: (("fence", str), ("attempt", int), ("progress", int)),
-    EventKind.RELEASED: (("fence", str), ("reason", str), ("progress", int), ("published", int)),
-    EventKind.COMMITTED: (("fence", str), ("attempt", int), ("tokens", int), ("oldest_version", int)),
-    EventKind.DEAD_LETTERED: (("failures", int),),
-}
-"""Values of an entry in their order, where they are plain words; the other kinds are read below."""
+_STATES = (
+    UnitState.PENDING,
+    UnitState.LEASED,
+    UnitState.COMMITTED,
+    UnitState.CONSUMED,
+    UnitState.DROPPED,
+    UnitState.DROPPED,
+    UnitState.DEAD_LETTERED,
+)
+"""By the number in a unit's record, from 1. Dropped units with and without a sample are apart there."""
+_TOLD = struct.Struct("<BIdIIIi")
+"""Of a unit: state, store epoch, counter, attempt, tokens published, tokens of the sample, oldest version."""
+_RETURN = struct.Struct("<BI")
+_GROUP_END = struct.Struct("<Bd")
+_NUMBER = struct.Struct("<I")
+_LENGTH = struct.Struct("<H")
+_DROPS = (DropReason.STALE, DropReason.FILTERED, DropReason.DEAD_LETTERED)
+_RETURNS = (
+    ReleaseReason.DRAIN,
+    ReleaseReason.INFRASTRUCTURE,
+    ReleaseReason.UNIT_FAILURE,
+    ReleaseReason.ABANDONED,
+    ReleaseReason.WORKER_LOST,
+    ReleaseReason.EXPIRED,
+    ReleaseReason.SUPERSEDED,
+)
 _TEXT_DATA = frozenset({"reason", "owner", "digest"})
 
 
@@ -70,37 +81,33 @@ def pairs(flat: Sequence[bytes]) -> dict[str, str]:
 
 def stats_of(reply: Sequence[Any]) -> LedgerStats:
     """The reading in a reply: what was computed, the counters, the drops."""
-    raw, meta = json.loads(reply[0]), pairs(reply[1])
-    if "settings" not in meta:
-        raise LedgerRefused("the job is not configured")
+    raw, words = json.loads(reply[0]), pairs(reply[1])
+    if "settings" not in words:
+        raise LedgerRefused("the job is not configured yet")
     now_s, oldest_s = float(raw["now"]), raw.get("oldest_ready")
-
-    def count(name: str) -> int:
-        return int(meta.get(name, 0))
-
     return LedgerStats(
         at_s=now_s,
-        store_epoch=count("epoch"),
-        pending=count("pending"),
+        store_epoch=raw["epoch"],
+        pending=raw["pending"],
         backing_off=raw["backing_off"],
-        running=count("running"),
-        buffered=count("buffered"),
+        running=raw["running"],
+        buffered=raw["buffered"],
         ready_groups=raw["ready"],
         admissible=raw["admissible"],
-        consumed=count("taken"),
-        accepted=count("accepted"),
-        dead_lettered=count("dead_lettered"),
+        consumed=raw["consumed"],
+        accepted=raw["accepted"],
+        dead_lettered=raw["dead_lettered"],
         dropped=_drops(pairs(reply[2])),
         tokens=TokenCounts(
-            committed=count("tokens_committed"), salvaged=count("tokens_salvaged"), discarded=count("tokens_discarded")
+            committed=raw["committed_tokens"], salvaged=raw["salvaged_tokens"], discarded=raw["discarded_tokens"]
         ),
-        interruptions_salvaged=count("hand_overs"),
+        interruptions_salvaged=raw["hand_overs"],
         oldest_ready_age_s=None if oldest_s is None else now_s - float(oldest_s),
-        version=count("version") - 1 if count("version") else None,
-        trainer_epoch=count("trainer_epoch"),
-        trainer=report_of(meta["trainer"]) if "trainer" in meta else None,
-        trainer_at_s=float(meta["trainer_at"]) if "trainer_at" in meta else None,
-        settings=settings_of(meta["settings"]),
+        version=None if raw["version"] < 0 else raw["version"],
+        trainer_epoch=raw["trainer_epoch"],
+        trainer=report_of(words["trainer"]) if "trainer" in words else None,
+        trainer_at_s=float(words["trainer_at"]) if "trainer_at" in words else None,
+        settings=settings_of(words["settings"]),
     )
 
 
@@ -136,23 +143,27 @@ def dead_letter_of(text: bytes) -> DeadLetter:
     return DeadLetter(unit_id=unit_id, failures=failures, error=error)
 
 
-def census_entry(unit_id: str, text: str) -> CensusEntry:
+def census_entry(unit_id: str, record: bytes) -> CensusEntry:
     """A unit's state in its record."""
-    code, fence, _ = text.split(" ", 2)
-    return CensusEntry(unit_id, _STATES[code], None if fence == "0.0" else fence_of(fence))
+    state, store_epoch, counter, attempt, *_ = _TOLD.unpack_from(record)
+    token = FencingToken(store_epoch, int(counter)) if attempt else None
+    return CensusEntry(unit_id, _STATES[state - 1], token)
 
 
-def event_of(seq: bytes, fields: Sequence[bytes]) -> HistoryEvent:
-    """An event in its stream entry: kind, time, worker, data, entries."""
-    kind = EventKind(fields[1].decode())
-    worker, data = fields[5].decode(), fields[7].decode()
+def event_of(seq: bytes, text: bytes) -> HistoryEvent:
+    """An event in its stream entry: a line of kind, time and two lengths; worker; data; entries."""
+    head, _, rest = text.partition(b"\n")
+    word, at_s, worker_bytes, data_bytes = head.split(b" ")
+    kind, data_at = EventKind(word.decode()), int(worker_bytes)
+    entries_at = data_at + int(data_bytes)
+    data = rest[data_at:entries_at]
     return HistoryEvent(
         seq=int(seq.partition(b"-")[0]),
-        at_s=float(fields[3]),
+        at_s=float(at_s),
         kind=kind,
-        worker=worker or None,
+        worker=rest[:data_at].decode() or None,
         data=_data(kind, json.loads(data) if data else {}),
-        entries=tuple(HistoryEntry(subject, _values(kind, subject, words)) for subject, words in _entries(fields[9])),
+        entries=tuple(_entries(kind, rest, entries_at)),
     )
 
 
@@ -167,27 +178,65 @@ def _data(kind: EventKind, raw: Mapping[str, Scalar]) -> dict[str, Scalar]:
 def _number(value: Scalar) -> Scalar:
     if not isinstance(value, str):
         return value
-    return float(value) if "." in value else int(value)
+    return int(value) if value.lstrip("-").isdecimal() else float(value)
 
 
-def _entries(text: bytes) -> Iterator[tuple[str, str]]:
-    """Subjects, each with the rest of its line; the length before a subject says where it ends."""
-    at = 0
+def _entries(kind: EventKind, text: bytes, at: int) -> Iterator[HistoryEntry]:
+    size, read = _ENTRIES.get(kind, (0, None))
     while at < len(text):
-        start = text.index(b" ", at) + 1
-        end = start + int(text[at : start - 1])
-        at = text.index(b"\n", end) + 1
-        yield text[start:end].decode(), text[end + 1 : at - 1].decode()
+        (length,) = _LENGTH.unpack_from(text, at)
+        at += _LENGTH.size + length
+        subject = text[at - length : at].decode()
+        yield HistoryEntry(subject, read(subject, text[at : at + size])) if read else HistoryEntry(subject)
+        at += size
 
 
-def _values(kind: EventKind, subject: str, words: str) -> dict[str, Scalar]:
-    if kind is EventKind.GROUP_DROPPED:
-        reason, epoch = words.split(" ")
-        redrawn_as = f"{subject.rpartition('.')[0]}.{epoch}"
-        return {"reason": reason} if epoch == "-" else {"reason": reason, "redrawn_as": redrawn_as}
-    if kind is EventKind.UNITS_PUT:
-        epoch, index, size = words.split(" ")
-        group = subject.removesuffix(f".{epoch}/{index}")
-        return {"group": group, "epoch": int(epoch), "index": int(index), "group_size": int(size)}
-    fields = _ENTRY_FIELDS.get(kind, ())
-    return {name: read(word) for (name, read), word in zip(fields, words.split(" ") if fields else (), strict=True)}
+def _told(facts: bytes) -> tuple[str, int, int, int, int]:
+    """Fence, attempt, tokens published, tokens of the sample, oldest version."""
+    _, store_epoch, counter, attempt, published, tokens, oldest = _TOLD.unpack_from(facts)
+    return f"{store_epoch}.{counter:.0f}", attempt, published, tokens, oldest
+
+
+def _leased(_: str, facts: bytes) -> dict[str, Scalar]:
+    fence, attempt, published, _tokens, _oldest = _told(facts)
+    return {"fence": fence, "attempt": attempt, "progress": published}
+
+
+def _released(_: str, facts: bytes) -> dict[str, Scalar]:
+    fence, _attempt, kept, _tokens, _oldest = _told(facts)
+    reason, published = _RETURN.unpack_from(facts, _TOLD.size)
+    return {"fence": fence, "reason": _RETURNS[reason - 1].value, "progress": kept, "published": published}
+
+
+def _committed(_: str, facts: bytes) -> dict[str, Scalar]:
+    fence, attempt, _published, tokens, oldest = _told(facts)
+    return {"fence": fence, "attempt": attempt, "tokens": tokens, "oldest_version": oldest}
+
+
+def _put(subject: str, facts: bytes) -> dict[str, Scalar]:
+    name, _, index = subject.rpartition("/")
+    group, _, epoch = name.rpartition(".")
+    return {"group": group, "epoch": int(epoch), "index": int(index), "group_size": _NUMBER.unpack(facts)[0]}
+
+
+def _dead_lettered(_: str, facts: bytes) -> dict[str, Scalar]:
+    return {"failures": _NUMBER.unpack(facts)[0]}
+
+
+def _group_dropped(subject: str, facts: bytes) -> dict[str, Scalar]:
+    reason, epoch = _GROUP_END.unpack(facts)
+    data: dict[str, Scalar] = {"reason": _DROPS[reason - 1].value}
+    if epoch >= 0:
+        data["redrawn_as"] = f"{subject.rpartition('.')[0]}.{epoch:.0f}"
+    return data
+
+
+_ENTRIES: dict[EventKind, tuple[int, Callable[[str, bytes], dict[str, Scalar]]]] = {
+    EventKind.LEASED: (_TOLD.size, _leased),
+    EventKind.RELEASED: (_TOLD.size + _RETURN.size, _released),
+    EventKind.COMMITTED: (_TOLD.size, _committed),
+    EventKind.UNITS_PUT: (_NUMBER.size, _put),
+    EventKind.DEAD_LETTERED: (_NUMBER.size, _dead_lettered),
+    EventKind.GROUP_DROPPED: (_GROUP_END.size, _group_dropped),
+}
+"""What follows a subject: its size, and how it is read. The kinds that are not here have subjects only."""

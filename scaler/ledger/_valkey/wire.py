@@ -1,19 +1,29 @@
-"""What goes over the wire, and back: units, journals, samples, orders, readings and events.
+"""What goes over the wire, and back: what units ask for, journals, leases, samples, orders.
 
-Constant numbers of a unit are one line, "<own or shared> <draws> <group size> <seed> <max tokens> <time bound> <resume>":
-`own` where the unit does not share its group's prompt, `draws` how often the group was drawn before. A journal has
-twelve bytes a token: id, log-probability, policy version (int32, float32, int32), so that it only ever grows at its end.
+What a group's units ask for is one body: a line of JSON with the numbers of each unit and the place of its prompt, then
+the prompts, each once. A journal has twelve bytes a token: id, log-probability, policy version (int32, float32, int32),
+so that it only ever grows at its end. Layouts of the packed words are those of `1_core.lua` and `4_work.lua`.
 """
 
 import dataclasses
 import json
+import struct
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from scaler.ledger.bodies import ObjectStore, decode_prompt, decode_sample, encode_prompt, encode_sample, pack, unpack
-from scaler.ledger.contract import Commit, Control
+from scaler.ledger.bodies import (
+    INLINE_BYTES,
+    ObjectStore,
+    decode_prompt,
+    decode_sample,
+    encode_prompt,
+    encode_sample,
+    pack,
+    unpack,
+)
+from scaler.ledger.contract import Commit, Control, LedgerRefused
 from scaler.model.job import WorkerIdentity, WorkerStatus
 from scaler.model.work import (
     Batch,
@@ -33,41 +43,76 @@ _REDRAW_SEED_STEP = 1_000_003
 """A new draw must not repeat the random numbers of the one before."""
 _SEED_MASK = (1 << 63) - 1
 _NO_PROGRESS = (-1, 0, -1, b"")
+_NOTHING = Progress()
 
 
-class Head(NamedTuple):
-    """A unit's constant numbers."""
+_FENCE = struct.Struct("<Id")
+_COMMIT = struct.Struct("<IdIiH")
+_GRANT = struct.Struct("<Idd")
+_LEASED = struct.Struct("<IIHH")
+_DRAWS = struct.Struct("<I")
 
-    draws: int
-    group_size: int
+
+class Asked(NamedTuple):
+    """What one unit asks for."""
+
     seed: int
     max_tokens: int
     time_bound_s: float
     resume: Resume
+    prompt: tuple[int, ...]
+    payload: dict[str, str]
 
 
-def fence_text(token: FencingToken) -> str:
-    """A fencing token as the store has it."""
-    return f"{token.store_epoch}.{token.counter}"
+def packed(store: ObjectStore | None, body: bytes) -> bytes:
+    """The record for a body.
+
+    Raises:
+        LedgerRefused: the body is large and there is no object store.
+    """
+    if store is None and len(body) > INLINE_BYTES:
+        raise LedgerRefused(
+            f"a body of {len(body)} bytes needs an object store: add ?objects=/folder to the ledger's URL"
+        )
+    return pack(store, body)
 
 
-def fence_of(text: str) -> FencingToken:
-    """The token in its text."""
-    store_epoch, _, counter = text.partition(".")
-    return FencingToken(int(store_epoch), int(counter))
+def fence_bytes(token: FencingToken) -> bytes:
+    """A fencing token as a unit's record has it."""
+    return _FENCE.pack(token.store_epoch, token.counter)
 
 
-def group_words(store: ObjectStore | None, name: str, units: Sequence[WorkUnit]) -> Iterator[str | int | bytes]:
-    """A group as `put_units` takes it; the prompt goes once where its units share it."""
-    bodies = [encode_prompt(unit.prompt, unit.payload) for unit in units]
-    shared = all(body == bodies[0] for body in bodies)
-    yield name
-    yield len(units)
-    yield pack(store, bodies[0]) if shared else b""
-    for unit, body in zip(units, bodies, strict=True):
-        numbers = (unit.group_size, unit.seed, unit.max_tokens, repr(unit.time_bound_s), unit.resume.value)
-        yield " ".join(map(str, ("shared" if shared else "own", 0, *numbers)))
-        yield b"" if shared else pack(store, body)
+def group_words(store: ObjectStore | None, name: str, units: Sequence[WorkUnit]) -> tuple[str, str, bytes]:
+    """A group as `put_units` takes it.
+
+    Raises:
+        LedgerRefused: a prompt is large and there is no object store.
+    """
+    prompts: dict[bytes, int] = {}
+    numbers = []
+    for unit in units:
+        place = prompts.setdefault(encode_prompt(unit.prompt, unit.payload), len(prompts))
+        numbers.append((unit.seed, unit.max_tokens, unit.time_bound_s, unit.resume.value, place))
+    head = json.dumps((numbers, [len(prompt) for prompt in prompts]), separators=(",", ":"))
+    body = b"".join((head.encode(), b"\n", *prompts))
+    # Many small prompts are not a large one.
+    record = b"\0" + body if max(map(len, prompts)) <= INLINE_BYTES else packed(store, body)
+    return name, "".join("1" if unit.resume is Resume.RESTART else "0" for unit in units), record
+
+
+@lru_cache(maxsize=128)
+def asked_of(body: bytes) -> tuple[Asked, ...]:
+    """What a group's units ask for; decoded once for all that are leased about the same time."""
+    head, _, prompts = body.partition(b"\n")
+    numbers, lengths = json.loads(head)
+    decoded, at = [], 0
+    for length in lengths:
+        decoded.append(decode_prompt(prompts[at : at + length]))
+        at += length
+    return tuple(
+        Asked(seed, max_tokens, time_bound_s, Resume(resume), *decoded[place])
+        for seed, max_tokens, time_bound_s, resume, place in numbers
+    )
 
 
 def delta_words(progress: ProgressDelta | None) -> tuple[int, int, int, bytes]:
@@ -108,60 +153,75 @@ def _spans(versions: Sequence[int]) -> tuple[VersionSpan, ...]:
     return tuple(spans)
 
 
-def commit_words(store: ObjectStore | None, commit: Commit) -> tuple[str, str, int, int, bytes]:
-    """A commit as the function takes it."""
-    sample = commit.sample
+def commit_word(store: ObjectStore | None, commit: Commit) -> bytes:
+    """A commit as the function takes it.
+
+    Raises:
+        ValueError: the sample is of another unit.
+        LedgerRefused: it is large and there is no object store.
+    """
+    sample, token, unit_id = commit.sample, commit.fencing_token, commit.unit_id.encode()
     if sample.unit_id != commit.unit_id:
         raise ValueError(f"a commit of {commit.unit_id} with a sample of {sample.unit_id}")
-    body = pack(store, encode_sample(sample))
-    return commit.unit_id, fence_text(commit.fencing_token), len(sample.tokens), sample.oldest_version, body
+    body = packed(store, encode_sample(sample))
+    facts = (token.store_epoch, token.counter, len(sample.tokens), sample.oldest_version, len(unit_id))
+    return _COMMIT.pack(*facts) + unit_id + body
 
 
-def control_of(raw: Mapping[str, Any]) -> Control:
-    """The orders in a reply."""
+def control_of(text: bytes) -> Control:
+    """The orders in a reply: time, version, and JSON where there is more."""
+    now_s, version, more = text.split(b" ", 2)
+    raw = json.loads(more) if more else {}
     deadline = raw.get("deadline")
     return Control(
-        store_now_s=float(raw["now"]),
+        store_now_s=float(now_s),
         drain_deadline_s=None if deadline is None else float(deadline),
         drain_reason=raw.get("reason"),
-        abandon=tuple(sorted(raw.get("abandon") or ())),
-        lost=tuple(raw.get("lost") or ()),
-        version=raw.get("version"),
+        abandon=tuple(sorted(raw.get("abandon", ()))),
+        lost=tuple(raw.get("lost", ())),
+        version=None if version == b"-1" else int(version),
     )
 
 
-def leases_of(
-    store: ObjectStore | None, worker: str, reply: Sequence[bytes], raw: Mapping[str, Any]
-) -> Iterator[Lease]:
-    """The leases in a reply: header, journals one after the other, prompts."""
-    until_s, journals, at = float(raw["until_s"]), reply[1], 0
-    token = fence_of(raw.get("fence", "0.0"))
-    for unit_id, attempt, head, prompt, published in raw["leases"] or ():
-        end = at + TOKEN_BYTES * published
+def leases_of(store: ObjectStore | None, worker: str, reply: Sequence[bytes]) -> tuple[Lease, ...]:
+    """The leases in a reply: orders, leases, journals one after the other, what groups ask for."""
+    return tuple(_leases_of(store, worker, reply)) if len(reply) > 1 else ()
+
+
+def _leases_of(store: ObjectStore | None, worker: str, reply: Sequence[bytes]) -> Iterator[Lease]:
+    granted, journals, at, read = reply[1], reply[2], _GRANT.size, 0
+    store_epoch, counter, deadline_s = _GRANT.unpack_from(granted)
+    token = FencingToken(store_epoch, int(counter))
+    while at < len(granted):
+        attempt, published, place, length = _LEASED.unpack_from(granted, at)
+        at += _LEASED.size + length
+        journal = journals[read : read + TOKEN_BYTES * published]
+        read += len(journal)
         yield Lease(
-            unit=_unit_of(store, unit_id, head, reply[2 + prompt]),
+            unit=_unit_of(store, granted[at - length : at].decode(), reply[3 + place]),
             owner=worker,
             fencing_token=token,
             attempt=attempt,
-            deadline_s=until_s,
-            progress=progress_of(journals[at:end]) if published else Progress(),
+            deadline_s=deadline_s,
+            progress=progress_of(journal) if published else _NOTHING,
         )
-        at = end
 
 
 def batch_of(store: ObjectStore | None, reply: Sequence[bytes]) -> Batch:
-    """The batch in a reply: header, then prompts and samples that the header points to."""
+    """The batch in a reply: a header, then the bodies that it points to."""
     raw = json.loads(reply[0])
-    groups = tuple(_group_of(store, name, units, reply) for name, units in raw["groups"] or ())
+    groups = tuple(_group_of(store, name, asked, shown, reply) for name, asked, shown in raw["groups"] or ())
     return Batch(batch_id=int(raw["batch"]), groups=groups, redelivered=raw["redelivered"])
 
 
-def _group_of(store: ObjectStore | None, name: str, raw: Sequence[Any], reply: Sequence[bytes]) -> GroupSamples:
+def _group_of(
+    store: ObjectStore | None, name: str, asked: int, shown: Sequence[tuple[int, int]], reply: Sequence[bytes]
+) -> GroupSamples:
     units: list[WorkUnit] = []
     samples: list[Sample] = []
-    for index, (head, _, prompt, sample) in enumerate(raw):
+    for index, (_, sample) in enumerate(shown):
         unit_id = f"{name}/{index}"
-        units.append(_unit_of(store, unit_id, head, reply[prompt]))
+        units.append(_unit_of(store, unit_id, reply[asked]))
         samples.append(decode_sample(unit_id, unpack(store, reply[sample])))
     group_id, _, epoch = name.rpartition(".")
     return GroupSamples(
@@ -169,37 +229,27 @@ def _group_of(store: ObjectStore | None, name: str, raw: Sequence[Any], reply: S
         group_epoch=int(epoch),
         units=tuple(units),
         samples=tuple(samples),
-        attempts=tuple(attempt for _, attempt, _, _ in raw),
+        attempts=tuple(attempt for attempt, _ in shown),
     )
 
 
-def _unit_of(store: ObjectStore | None, unit_id: str, head_text: str, record: bytes) -> WorkUnit:
+def _unit_of(store: ObjectStore | None, unit_id: str, record: bytes) -> WorkUnit:
     name, _, index = unit_id.rpartition("/")
     group_id, _, epoch = name.rpartition(".")
-    head, (prompt, payload) = _head_of(head_text), _prompt_of(unpack(store, record))
+    units = asked_of(unpack(store, record[_DRAWS.size :]))
+    asked, (draws,) = units[int(index)], _DRAWS.unpack_from(record)
     return WorkUnit(
         group_id=group_id,
         group_epoch=int(epoch),
         sample_index=int(index),
-        group_size=head.group_size,
-        prompt=prompt,
-        seed=(head.seed + head.draws * _REDRAW_SEED_STEP) & _SEED_MASK if head.draws else head.seed,
-        max_tokens=head.max_tokens,
-        time_bound_s=head.time_bound_s,
-        resume=head.resume,
-        payload=dict(payload),
+        group_size=len(units),
+        prompt=asked.prompt,
+        seed=(asked.seed + draws * _REDRAW_SEED_STEP) & _SEED_MASK if draws else asked.seed,
+        max_tokens=asked.max_tokens,
+        time_bound_s=asked.time_bound_s,
+        resume=asked.resume,
+        payload=dict(asked.payload),
     )
-
-
-def _head_of(text: str) -> Head:
-    _, draws, group_size, seed, max_tokens, time_bound_s, resume = text.split(" ")
-    return Head(int(draws), int(group_size), int(seed), int(max_tokens), float(time_bound_s), Resume(resume))
-
-
-@lru_cache(maxsize=128)
-def _prompt_of(body: bytes) -> tuple[tuple[int, ...], dict[str, str]]:
-    """A group's units share their prompt: it is decoded once."""
-    return decode_prompt(body)
 
 
 def status_text(status: WorkerStatus) -> str:

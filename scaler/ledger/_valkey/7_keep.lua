@@ -4,23 +4,30 @@ local KEPT_S = 3600
 
 local function stats(keys, args)
   local x = open(keys, args)
-  local m, drops = call('HGETALL', key(x, 'm')), call('HGETALL', key(x, 'd'))
+  local m = x.m
   local oldest = call('ZRANGE', key(x, 'y'), 0, 0)[1]
   local reading = {
-    now = x.stamp, backing_off = call('ZCOUNT', key(x, 'k'), '(' .. x.stamp, '+inf'),
-    ready = call('ZCARD', key(x, 'y')), admissible = admissible(x),
-    oldest_ready = oldest and group(x, oldest).complete_at or nil,
+    now = fmt('%.6f', x.now), epoch = m[EPOCH], version = m[VERSION] - 1, pending = m[PENDING],
+    backing_off = call('ZCOUNT', key(x, 'k'), '(' .. fmt('%.6f', x.now), '+inf'), running = m[RUNNING],
+    buffered = m[BUFFERED], ready = call('ZCARD', key(x, 'y')), admissible = admissible(x), consumed = m[TAKEN],
+    accepted = m[ACCEPTED], dead_lettered = m[DEAD_LETTERED], committed_tokens = m[COMMITTED_TOKENS],
+    salvaged_tokens = m[SALVAGED_TOKENS], discarded_tokens = m[DISCARDED_TOKENS], hand_overs = m[HAND_OVERS],
+    trainer_epoch = m[TRAINER_EPOCH], oldest_ready = oldest and fmt('%.6f', group(x, oldest).complete_at) or nil,
   }
-  return { encode(reading), m, drops }
+  return { encode(reading), call('HGETALL', key(x, 'c')), call('HGETALL', key(x, 'd')) }
 end
 
 -- Live workers, and those that went within the last hour: fields, and how many units each holds.
 local function workers(keys, args)
   local x = open(keys, args)
-  local names = call('ZRANGEBYSCORE', key(x, 'f'), x.now - KEPT_S, '+inf')
-  local reply = {}
+  local names, reply, in_vain = call('ZRANGEBYSCORE', key(x, 'f'), x.now - KEPT_S, '+inf'), {}, {}
+  local told = x.m[ABANDONED] > 0 and call('HGETALL', key(x, 'a')) or {}
+  for i = 2, #told, 2 do
+    in_vain[told[i]] = (in_vain[told[i]] or 0) + 1
+  end
   for i = 1, #names do
-    reply[i] = { call('HGETALL', key(x, 'w:') .. names[i]), call('SCARD', key(x, 'h:') .. names[i]) }
+    local held = call('ZCARD', key(x, 'h:') .. names[i]) - (in_vain[names[i]] or 0)
+    reply[i] = { call('HGETALL', key(x, 'w:') .. names[i]), held }
   end
   return reply
 end
@@ -41,12 +48,14 @@ local function forget_group(x, name)
   return g.size
 end
 
-local function forget_groups(x, entries)
-  local units, at = 0, 1
-  while at <= #entries do
-    local _, stop, length = entries:find('^(%d+) ', at)
-    units = units + forget_group(x, entries:sub(stop + 1, stop + length))
-    at = entries:find('\n', stop + 1 + length, true) + 1
+-- The groups that an event ended: its entries are each a length, a name, and `tail` bytes.
+local function forget_groups(x, text, tail)
+  local _, head, worker, data = text:find('^[^\n]* (%d+) (%d+)\n')
+  local units, at = 0, head + worker + data + 1
+  while at <= #text do
+    local length = unpack_struct('<I2', text, at)
+    units = units + forget_group(x, sub(text, at + 2, at + 1 + length))
+    at = at + 2 + length + tail
   end
   return units
 end
@@ -59,34 +68,32 @@ local function forget_workers(x)
   end
 end
 
-local function record_compaction(x)
-  local data = { through_seq = fmt('%.0f', x.m.compacting), units_final = fmt('%.0f', x.m.forgotten) }
-  event(x, 'compacted', '', encode(data), '')
-  set(x, 'forgotten', 0)
-  set(x, 'compacting', 0)
-end
+local ENDS_GROUPS = { batch_acked = 0, group_dropped = 9 }
 
 -- args: how many events at most. Replies how many events went; fewer than asked for when all is as small as the
--- settings say, and only then is it told in the history.
+-- settings say, and only then is it told in the history. And some objects that no record names any more.
 local function compact(keys, args)
   local x = open(keys, args)
+  local m, most = x.m, number(args[2])
   forget_workers(x)
-  load(x, 'history_events', 'forgotten', 'compacting')
-  local most = tonumber(args[2])
-  local through = math.max(x.m.seq - x.m.history_events, x.m.compacting)
+  local kept = number(call('HGET', key(x, 'c'), 'history_events') or NEVER)
+  local through = max(m[SEQ] - kept, m[COMPACTING])
   local old = call('XRANGE', key(x, 'x'), '-', fmt('%.0f-0', through), 'COUNT', most)
   for i = 1, #old do
-    local fields = old[i][2]
-    if fields[2] == 'batch_acked' or fields[2] == 'group_dropped' then
-      add(x, 'forgotten', forget_groups(x, fields[10]))
+    local text = old[i][2][2]
+    local tail = ENDS_GROUPS[match(text, '^[^ ]+')]
+    if tail then
+      add(x, FORGOTTEN, forget_groups(x, text, tail))
     end
   end
   if #old > 0 then
-    set(x, 'compacting', tonumber(match(old[#old][1], '^%d+')))
-    call('XTRIM', key(x, 'x'), 'MINID', fmt('%.0f-0', x.m.compacting + 1))
+    m[COMPACTING] = number(match(old[#old][1], '^%d+'))
+    call('XTRIM', key(x, 'x'), 'MINID', fmt('%.0f-0', m[COMPACTING] + 1))
   end
-  if #old < most and x.m.compacting > 0 then
-    record_compaction(x)
+  if #old < most and m[COMPACTING] > 0 then
+    local data = { through_seq = fmt('%.0f', m[COMPACTING]), units_final = fmt('%.0f', m[FORGOTTEN]) }
+    event(x, 'compacted', '', encode(data), '')
+    m[COMPACTING], m[FORGOTTEN] = 0, 0
   end
   done(x)
   return { #old, call('ZRANGE', key(x, 'z'), 0, 99) }

@@ -1,23 +1,22 @@
 -- What the trainer calls: attach, take and change batches, acknowledge, publish, report.
 
 local function check_trainer(x, epoch)
-  if tonumber(epoch) ~= x.m.trainer_epoch then
-    fail('STALEEPOCH', fmt('trainer epoch %s, but %.0f took over', epoch, x.m.trainer_epoch))
+  if number(epoch) ~= x.m[TRAINER_EPOCH] then
+    fail('STALEEPOCH', fmt('trainer epoch %s: %.0f has taken over', epoch, x.m[TRAINER_EPOCH]))
   end
 end
 
 -- args: owner.
 local function attach_trainer(keys, args)
   local x = open(keys, args)
-  add(x, 'trainer_epoch', 1)
-  local epoch = fmt('%.0f', x.m.trainer_epoch)
+  local epoch = fmt('%.0f', add(x, TRAINER_EPOCH, 1))
   event(x, 'trainer_attached', '', encode({ trainer_epoch = epoch, owner = args[2] }), '')
   done(x)
   return epoch
 end
 
--- A batch as a reply: a header, then bodies. The header has for each group its name, and for each unit its constant
--- numbers, its attempts, and which bodies are its prompt and its sample.
+-- A batch as a reply: a header, then bodies. The header has for each group its name, which body has what its units ask
+-- for, and for each unit its attempts and which body is its sample.
 local function show_batch(x, id, names, redelivered)
   local header, bodies = { batch = id, redelivered = redelivered, groups = {} }, { '' }
   local function place(body)
@@ -26,15 +25,13 @@ local function show_batch(x, id, names, redelivered)
   end
   for i = 1, #names do
     local name = names[i]
+    local asked, shown = place(call('HGET', key(x, 'p'), name)), {}
     local ids = members(name, group(x, name).size)
-    local heads, own, samples = fetch(key(x, 'r'), ids), fetch(key(x, 'p'), ids), fetch(key(x, 's'), ids)
-    local common, units = call('HGET', key(x, 'p'), name), units_of(x, ids)
-    local shared, shown = common and place(common), {}
+    local units = units_of(x, ids)
     for n = 1, #ids do
-      local prompt = own[n] and place(own[n]) or shared
-      shown[n] = { heads[n], units[ids[n]].attempt, prompt, place(samples[n]) }
+      shown[n] = { units[ids[n]].attempt, place(units[ids[n]].rest) }
     end
-    header.groups[i] = { name, shown }
+    header.groups[i] = { name, asked, shown }
   end
   bodies[1] = encode(header)
   return bodies
@@ -58,10 +55,10 @@ end
 local function claim(x, batch, names, count)
   for i = 1, count do
     local g = group(x, names[i])
-    g.state = 'b'
+    g.state = IN_BATCH
     keep_group(x, names[i], g)
     call('ZREM', key(x, 'y'), names[i])
-    add(x, 'taken', g.size)
+    add(x, TAKEN, g.size)
     table.insert(batch.names, names[i])
   end
 end
@@ -93,11 +90,10 @@ local function take_batch(keys, args)
   if waiting then
     return show_batch(x, waiting, batch_of(x, waiting).names, true)
   end
-  local wanted, reply = tonumber(args[3]), false
-  local ready = usable(x, tonumber(args[4]), tonumber(args[5]))
+  local wanted, reply = number(args[3]), false
+  local ready = usable(x, number(args[4]), number(args[5]))
   if #ready >= wanted then
-    add(x, 'batches', 1)
-    local id, batch = fmt('%.0f', x.m.batches), { names = {}, wanted = wanted, version = args[4], staleness = args[5] }
+    local id, batch = fmt('%.0f', add(x, BATCHES, 1)), { names = {}, wanted = wanted, version = args[4], staleness = args[5] }
     claim(x, batch, ready, wanted)
     call('ZADD', key(x, 'n'), id, id)
     record_batch(x, id, batch, args[2])
@@ -112,8 +108,7 @@ local function filter(x, batch, reject)
   local kept = {}
   for _, name in ipairs(batch.names) do
     if reject[match(name, '^(.*)%.%d+$')] then
-      local g = group(x, name)
-      drop_group(x, name, g, 'filtered', false, g.redraws)
+      drop_group(x, name, group(x, name), FILTERED, false)
     else
       kept[#kept + 1] = name
     end
@@ -134,7 +129,7 @@ local function take_more(keys, args)
   local batch = batch_of(x, id)
   if batch then
     local rejected = filter(x, batch, reject)
-    local missing, ready = batch.wanted - #batch.names, usable(x, tonumber(batch.version), tonumber(batch.staleness))
+    local missing, ready = batch.wanted - #batch.names, usable(x, number(batch.version), number(batch.staleness))
     local full = #ready >= missing
     if full then
       claim(x, batch, ready, missing)
@@ -154,16 +149,16 @@ local function consume(x, name)
   local units = units_of(x, ids)
   for i = 1, #ids do
     local u = units[ids[i]]
-    u.code = 'X'
-    states[2 * i - 1], states[2 * i] = ids[i], text_of(u)
-    forget_sample(x, ids[i])
+    count_object(x, u.rest, -1)
+    u.state = CONSUMED
+    states[2 * i - 1], states[2 * i] = ids[i], pack_unit(u)
   end
   many('HSET', key(x, 'u'), states)
-  forget_prompts(x, name, ids)
-  g.state = 'x'
+  forget_asked(x, name)
+  g.state = FINISHED
   keep_group(x, name, g)
-  add(x, 'buffered', -g.size)
-  add(x, 'accepted', g.size)
+  add(x, BUFFERED, -g.size)
+  add(x, ACCEPTED, g.size)
 end
 
 -- args: trainer epoch, batches. Replies how many were new.
@@ -192,18 +187,16 @@ end
 local function publish(keys, args)
   local x = open(keys, args)
   check_trainer(x, args[2])
-  load(x, 'version_epoch')
-  local version = tonumber(args[3]) + 1
-  if x.m.version_epoch == tonumber(args[2]) then
-    if version < x.m.version then
-      fail('BADVALUE', fmt('version %s after %.0f in the same trainer epoch', args[3], x.m.version - 1))
-    elseif version == x.m.version and call('HGET', key(x, 'm'), 'digest') == args[4] then
+  local m, version = x.m, number(args[3]) + 1
+  if m[VERSION_EPOCH] == m[TRAINER_EPOCH] then
+    if version < m[VERSION] then
+      fail('BADVALUE', fmt('version %s after %.0f in the same trainer epoch', args[3], m[VERSION] - 1))
+    elseif version == m[VERSION] and call('HGET', key(x, 'c'), 'digest') == args[4] then
       return
     end
   end
-  call('HSET', key(x, 'm'), 'digest', args[4])
-  set(x, 'version', version)
-  set(x, 'version_epoch', tonumber(args[2]))
+  call('HSET', key(x, 'c'), 'digest', args[4])
+  m[VERSION], m[VERSION_EPOCH] = version, m[TRAINER_EPOCH]
   event(x, 'published', '', encode({ step = args[3], digest = args[4], trainer_epoch = args[2] }), '')
   drop_open_too_old(x)
   done(x)
@@ -213,5 +206,5 @@ end
 local function report(keys, args)
   local x = open(keys, args)
   check_trainer(x, args[2])
-  call('HSET', key(x, 'm'), 'trainer', args[3], 'trainer_at', x.stamp)
+  call('HSET', key(x, 'c'), 'trainer', args[3], 'trainer_at', x.now)
 end

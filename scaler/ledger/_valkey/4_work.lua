@@ -1,0 +1,343 @@
+-- What workers call: lease, heartbeat, commit, release.
+
+local function admissible(x)
+  local m = x.m
+  return max(0, min(m[CONCURRENT] - m[RUNNING], m[BOUND] - m[BUFFERED] - m[RUNNING]))
+end
+
+-- How many units a call may take: half-done groups first, then what admission leaves for fresh ones. A group that was
+-- admitted keeps the places of all its units while they wait; else fresh groups would take the place of a unit that backs
+-- off, and once the bound is full of groups that each lack a unit, nothing would move again.
+local function room_for(x, n)
+  local m = x.m
+  local in_hand = min(m[HALF_DONE], n)
+  local free = m[BOUND] - m[BUFFERED] - m[RUNNING] - m[HALF_DONE] - m[BACKING_OFF]
+  return min(in_hand + max(0, min(n - in_hand, free)), m[CONCURRENT] - m[RUNNING])
+end
+
+-- The group that was put first is admitted: its first units are picked, the others wait before all fresh ones.
+local function admit(x, name, n, ids, scores)
+  local g, order = group(x, name), add(x, ADMITTED, 1)
+  g.state = OPEN_GROUP
+  keep_group(x, name, g)
+  call('ZADD', key(x, 'o'), order, name)
+  local rest = {}
+  for i = 1, g.size do
+    local id, score = name .. '/' .. (i - 1), order * 65536 + i - 1
+    if #ids < n then
+      ids[#ids + 1], scores[#scores + 1] = id, score
+    else
+      rest[#rest + 1], rest[#rest + 2] = score, id
+    end
+  end
+  many('ZADD', key(x, 't'), rest)
+  add(x, HALF_DONE, #rest / 2)
+end
+
+-- The next `n` ids with their scores.
+local function pick(x, n)
+  local ids, scores = {}, {}
+  if x.m[HALF_DONE] > 0 then
+    local got = call('ZPOPMIN', key(x, 't'), n)
+    for i = 1, #got, 2 do
+      ids[#ids + 1], scores[#scores + 1] = got[i], number(got[i + 1])
+    end
+    add(x, HALF_DONE, -#ids)
+  end
+  while #ids < n do
+    local name = call('ZPOPMIN', key(x, 'q'))[1]
+    if not name then
+      break
+    end
+    admit(x, name, n, ids, scores)
+  end
+  return ids, scores
+end
+
+-- What the units' groups ask for, once a group, and for each unit which one it is.
+local function asked_by(x, ids)
+  local names, index, at = {}, {}, {}
+  for i = 1, #ids do
+    local name = group_of(ids[i])
+    if not at[name] then
+      names[#names + 1] = name
+      at[name] = #names
+    end
+    index[i] = at[name] - 1
+  end
+  return fetch(key(x, 'p'), names), index
+end
+
+-- Leases units; adds the words of the reply to `reply`. One token serves the call: it orders the holders of one unit.
+local function grant(x, worker, ids, scores, deadline, reply)
+  local m, texts = x.m, fetch(key(x, 'u'), ids)
+  local asked, index = asked_by(x, ids)
+  local epoch, counter = m[EPOCH], add(x, FENCE, 1)
+  local states, held, told, shown, journals = {}, {}, {}, {}, {}
+  for i = 1, #ids do
+    local id = ids[i]
+    local _, _, _, attempt, published, _, oldest, returns, failures, _, restart = unpack_struct(UNIT, texts[i])
+    attempt = attempt + 1
+    local record = pack(UNIT, LEASED, epoch, counter, attempt, published, 0, oldest, returns, failures, scores[i], restart)
+    states[2 * i - 1], states[2 * i] = id, record .. worker
+    held[2 * i - 1], held[2 * i] = deadline, id
+    local length = pack('<I2', #id)
+    told[i] = length .. id .. sub(record, 1, TOLD)
+    shown[i] = pack('<I4I4I2', attempt, published, index[i]) .. length .. id
+    if published > 0 then
+      add(x, SALVAGED_TOKENS, published)
+      add(x, HAND_OVERS, 1)
+      journals[#journals + 1] = call('GET', key(x, 'j:') .. id)
+    end
+  end
+  many('HSET', key(x, 'u'), states)
+  many('ZADD', key(x, 'h:') .. worker, held)
+  call('ZADD', key(x, 'l'), 'LT', deadline, worker)
+  m[NEXT_EXPIRY] = min(m[NEXT_EXPIRY], deadline)
+  add(x, RUNNING, #ids)
+  add(x, PENDING, -#ids)
+  event(x, 'leased', worker, '', concat(told))
+  reply[2], reply[3] = pack('<I4dd', epoch, counter, deadline) .. concat(shown), concat(journals)
+  for i = 1, #asked do
+    reply[3 + i] = asked[i]
+  end
+end
+
+local function drain_mark(x, worker)
+  return call('HMGET', key(x, 'w:') .. worker, 'deadline', 'reason', 'gone', 'incarnation')
+end
+
+-- args: worker, n, ttl. Replies the control; and, where units were leased, these, their journals one after the other, and
+-- what their groups ask for.
+local function lease(keys, args)
+  local x = open(keys, args)
+  local worker, reply = args[2], {}
+  expire_due(x)
+  local mark = drain_mark(x, worker)
+  if mark[4] and not mark[1] and not mark[3] then
+    check_configured(x)
+    wake(x)
+    local n = room_for(x, number(args[3]))
+    if n > 0 then
+      local ids, scores = pick(x, n)
+      if #ids > 0 then
+        grant(x, worker, ids, scores, x.now + args[4], reply)
+      end
+    end
+  end
+  reply[1] = control(x, worker, mark)
+  done(x)
+  return reply
+end
+
+-- Appends what is new of `data`, which starts at token `start`. False where there is a gap.
+local function append(x, id, u, start, count, oldest, data)
+  if start > u.published then
+    return false
+  end
+  local skip = u.published - start
+  if skip < count then
+    call('APPEND', key(x, 'j:') .. id, sub(data, 12 * skip + 1))
+    u.published = start + count
+    if older(u.oldest, oldest) ~= u.oldest then
+      u.oldest = oldest
+      age_group(x, group_of(id), oldest)
+    end
+  end
+  return true
+end
+
+-- args: worker, ttl, status, then six a beat: unit, fence, start (-1: no progress), count, oldest version, data.
+local function heartbeat(keys, args)
+  local x = open(keys, args)
+  local worker, deadline = args[2], x.now + args[3]
+  local ids, lost, gone, held, states, grown = {}, {}, {}, {}, {}, {}
+  for at = 5, #args, 6 do
+    ids[#ids + 1] = args[at]
+  end
+  local units = units_of(x, ids)
+  for i = 1, #ids do
+    local at, id, u = 6 * i - 1, ids[i], units[ids[i]]
+    local start = number(args[at + 2])
+    if not u or u.fence ~= args[at + 1] then
+      lost[#lost + 1] = id
+    elseif is_dropped(u) then
+      gone[id] = true
+    elseif u.state ~= LEASED
+      or (start >= 0 and not append(x, id, u, start, number(args[at + 3]), number(args[at + 4]), args[at + 5])) then
+      lost[#lost + 1] = id
+    else
+      held[u.rest] = held[u.rest] or {}
+      table.insert(held[u.rest], deadline)
+      table.insert(held[u.rest], id)
+      if start >= 0 then
+        states[#states + 1], states[#states + 2] = id, pack_unit(u) .. u.rest
+        grown[#grown + 1] = group_of(id)
+      end
+    end
+  end
+  for owner, list in pairs(held) do
+    many('ZADD', key(x, 'h:') .. owner, list)
+    call('ZADD', key(x, 'l'), 'LT', deadline, owner)
+    x.m[NEXT_EXPIRY] = min(x.m[NEXT_EXPIRY], deadline)
+  end
+  many('HSET', key(x, 'u'), states)
+  drop_too_old(x, grown)
+  local mark = drain_mark(x, worker)
+  if mark[4] then
+    call('HSET', key(x, 'w:') .. worker, 'seen', x.now, 'status', args[4])
+  end
+  local reply = control(x, worker, mark, lost, gone)
+  done(x)
+  return reply
+end
+
+-- Adds `count` samples, the oldest of version `oldest`, to a group.
+local function grow_group(x, name, count, oldest)
+  local g = group(x, name)
+  g.committed, g.oldest = g.committed + count, older(g.oldest, oldest)
+  if g.committed == g.size then
+    g.state, g.complete_at = COMPLETE, x.now
+    call('ZREM', key(x, 'o'), name)
+    call('ZADD', key(x, 'y'), add(x, COMPLETED, 1), name)
+  end
+  keep_group(x, name, g)
+end
+
+local function grow_groups(x, ids, versions, renew)
+  local names, counts, oldest = {}, {}, {}
+  for i = 1, #ids do
+    local name = group_of(ids[i])
+    if not counts[name] then
+      names[#names + 1] = name
+      counts[name], oldest[name] = 0, -1
+    end
+    counts[name], oldest[name] = counts[name] + 1, older(oldest[name], versions[i])
+  end
+  for i = 1, #names do
+    grow_group(x, names[i], counts[names[i]], oldest[names[i]])
+  end
+  for i = 1, #renew do
+    renew_oldest(x, group_of(renew[i]))
+  end
+  return names
+end
+
+local OUTCOME_ALREADY = { [COMMITTED] = true, [CONSUMED] = true, [DROPPED_SAMPLE] = true }
+
+-- args: worker, then one word a commit: fence, tokens, oldest version, length of the unit's id, the id, the sample.
+-- Replies one letter a commit.
+local function commit(keys, args)
+  local x = open(keys, args)
+  local m, count = x.m, #args - 2
+  local ids, tokens, versions, starts, fences, outcomes = {}, {}, {}, {}, {}, {}
+  for i = 1, count do
+    local word = args[i + 2]
+    local _, _, size, version, length, at = unpack_struct('<I4dI4i4I2', word)
+    ids[i], tokens[i], versions[i], starts[i] = sub(word, at, at + length - 1), size, version, at + length
+    fences[i] = sub(word, 1, 12)
+  end
+  local texts, now = fetch(key(x, 'u'), ids), {}
+  local states, told, held, done_ids, done_versions, renew, sum = {}, {}, {}, {}, {}, {}, 0
+  for i = 1, count do
+    local id = ids[i]
+    local text = now[id] or texts[i]
+    outcomes[i] = 'r'
+    if text and sub(text, 2, 13) == fences[i] then
+      local state, epoch, counter, attempt, published, _, oldest, returns, failures, score, restart =
+        unpack_struct(UNIT, text)
+      if OUTCOME_ALREADY[state] then
+        outcomes[i] = 'a'
+      elseif state <= LEASED and epoch == m[EPOCH] then
+        outcomes[i] = 'c'
+        if state == LEASED then
+          local owner = sub(text, UNIT_BYTES + 1)
+          held[owner] = held[owner] or {}
+          table.insert(held[owner], id)
+          m[RUNNING] = m[RUNNING] - 1
+        else
+          unqueue(x, id)
+        end
+        if published > 0 then
+          call('UNLINK', key(x, 'j:') .. id)
+          if oldest < versions[i] then
+            renew[#renew + 1] = id
+          end
+        end
+        local record = pack(UNIT, COMMITTED, epoch, counter, attempt, 0, tokens[i], versions[i], returns, failures, score,
+          restart)
+        local sample = sub(args[i + 2], starts[i])
+        local at = #done_ids + 1
+        now[id], states[2 * at - 1], states[2 * at] = record, id, record .. sample
+        done_ids[at], done_versions[at], sum = id, versions[i], sum + tokens[i]
+        entry(told, id, sub(record, 1, TOLD))
+        count_object(x, sample, 1)
+      end
+    end
+    if outcomes[i] ~= 'c' then
+      not_named(x, sub(args[i + 2], starts[i]))
+    end
+  end
+  if #done_ids > 0 then
+    many('HSET', key(x, 'u'), states)
+    for owner, list in pairs(held) do
+      many('ZREM', key(x, 'h:') .. owner, list)
+    end
+    add(x, BUFFERED, #done_ids)
+    add(x, COMMITTED_TOKENS, sum)
+    call('HINCRBY', key(x, 'w:') .. args[2], 'committed', #done_ids)
+    event(x, 'committed', args[2], '', concat(told))
+    drop_too_old(x, grow_groups(x, done_ids, done_versions, renew))
+    done(x)
+  end
+  return concat(outcomes)
+end
+
+-- args: worker, then eight a release: unit, fence, reason, start (-1: no progress), count, oldest version, data, error.
+-- Replies one digit a release.
+local function release(keys, args)
+  local x = open(keys, args)
+  local ids, answers, list, failed, grown = {}, {}, {}, {}, {}
+  for at = 3, #args, 8 do
+    ids[#ids + 1] = args[at]
+  end
+  local units, limit = units_of(x, ids), number(call('HGET', key(x, 'c'), 'unit_failure_limit') or 0)
+  for i = 1, #ids do
+    local at, id, u = 8 * i - 5, ids[i], units[ids[i]]
+    local reason, start = args[at + 2], number(args[at + 3])
+    answers[i] = '0'
+    if u and u.fence == args[at + 1] and u.state == LEASED then
+      answers[i] = '1'
+      if start >= 0 then
+        append(x, id, u, start, number(args[at + 4]), number(args[at + 5]), args[at + 6])
+      end
+      if reason == 'unit_failure' then
+        u.failures = u.failures + 1
+      end
+      give_back(x, id, u, reason, list)
+      grown[#grown + 1] = group_of(id)
+      if reason == 'unit_failure' and u.failures >= limit then
+        failed[#failed + 1] = { id, u, args[at + 7] }
+      end
+    elseif u and u.fence == args[at + 1] and is_dropped(u) then
+      answers[i] = '1'
+      let_go(x, id, u.rest)
+    end
+  end
+  if #list > 0 then
+    event(x, 'released', args[2], '', concat(list))
+  end
+  if #failed > 0 then
+    dead_letter(x, failed)
+  end
+  drop_too_old(x, grown)
+  done(x)
+  return concat(answers)
+end
+
+local function expire(keys, args)
+  local x = open(keys, args)
+  local count = expire_due(x)
+  done(x)
+  return count
+end

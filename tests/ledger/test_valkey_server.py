@@ -1,0 +1,476 @@
+"""The Valkey engine and its server: what is refused, what survives, what happens while it is away."""
+
+import json
+import select
+import shutil
+import socket
+import socketserver
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from scaler.ledger._valkey import link
+from scaler.ledger._valkey.acl import rules_of
+from scaler.ledger._valkey.address import Address, check_server, parse_url
+from scaler.ledger.audit import audit
+from scaler.ledger.contract import CommitOutcome, Ledger, LedgerRefused, LedgerUnavailable, UnitState
+from scaler.ledger.registry import open_ledger
+from scaler.ledger.valkey import ValkeyLedger
+from scaler.model.work import FencingToken
+from tests.builders.ledger import (
+    READY,
+    TTL_S,
+    beat_of,
+    commit_of,
+    delta,
+    groups,
+    identity,
+    lease_all,
+    release_of,
+    run_units,
+    settings,
+    version,
+)
+from tests.builders.valkey_server import ValkeyServer, free_port, valkey_server
+
+
+@pytest.fixture
+def server() -> Iterator[ValkeyServer]:
+    with valkey_server() as running:
+        yield running
+
+
+def ready(url: str) -> Ledger:
+    ledger = open_ledger(url, "job")
+    ledger.configure(settings())
+    ledger.register(identity("w1"))
+    return ledger
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        ({"appendonly": "no"}, "set appendonly yes"),
+        ({"maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"}, "set it to noeviction"),
+    ],
+    ids=["no append-only file", "keys may be evicted"],
+)
+def test_a_server_that_may_lose_work_is_refused_with_the_remedy(options: dict[str, str], remedy: str) -> None:
+    with valkey_server(options) as careless, pytest.raises(LedgerRefused, match=remedy):
+        open_ledger(careless.url, "job")
+
+
+def test_an_operator_may_declare_a_store_durable() -> None:
+    with valkey_server({"appendonly": "no"}) as declared:
+        ledger = ready(declared.url + "?durability=declared")
+        assert ledger.put_units(groups(1)) == 2
+
+
+SOUND = {"redis_version": "7.2.4", "role": "master", "maxmemory_policy": "noeviction", "aof_enabled": "1"}
+
+
+@pytest.mark.parametrize(
+    ("change", "remedy"),
+    [
+        ({"redis_version": "7.0.15"}, "use Valkey 7.2 or newer"),
+        ({"redis_version": "6.2.1"}, "use Valkey 7.2 or newer"),
+        ({"role": "slave"}, "give the address of the primary"),
+        ({"aof_enabled": "0"}, "set appendonly yes"),
+    ],
+    ids=str,
+)
+def test_what_a_server_says_of_itself_decides(change: dict[str, str], remedy: str) -> None:
+    check_server(SOUND, declared_durable=False)
+    with pytest.raises(LedgerRefused, match=remedy):
+        check_server(SOUND | change, declared_durable=False)
+
+
+def test_a_declared_store_still_needs_functions_and_a_primary() -> None:
+    check_server(SOUND | {"redis_version": "7.0.15", "aof_enabled": "0"}, declared_durable=True)
+    for change in ({"redis_version": "6.2.1"}, {"role": "slave"}, {"maxmemory_policy": "volatile-lru"}):
+        with pytest.raises(LedgerRefused):
+            check_server(SOUND | change, declared_durable=True)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "valkey://h:1/x",
+        "valkey://h:1/0?durability=hoped",
+        "valkey://h:1/0?colour=red",
+        "valkey://h:99999/0",
+        "valkey://h:1/0?timeout_s=soon",
+        "valkey://h:1/0?timeout_s=0",
+    ],
+)
+def test_a_wrong_url_is_refused(url: str) -> None:
+    with pytest.raises(LedgerRefused, match="ledger URL"):
+        parse_url(url)
+
+
+def test_a_url_says_where_and_how() -> None:
+    assert parse_url("valkeys://w%40x:p%2Fq@store.example:6380/3?ca=/ca.pem&objects=/big&timeout_s=2") == Address(
+        host="store.example",
+        port=6380,
+        db=3,
+        username="w@x",
+        password="p/q",
+        tls=True,
+        ca="/ca.pem",
+        objects=Path("/big"),
+        timeout_s=2.0,
+    )
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_units_are_refused_when_memory_is_nearly_full_and_commits_are_not(server: ValkeyServer) -> None:
+    ledger = ready(server.url)
+    ledger.put_units(groups(2))
+    leases = lease_all(ledger, "w1", 4)
+    with server.client() as client:
+        used = client.info("memory")["used_memory"]
+        client.config_set("maxmemory", int(used / 0.85))
+
+    with pytest.raises(LedgerRefused, match="80 %"):
+        ledger.put_units(groups(1, first=9))
+    assert ledger.commit("w1", [commit_of(lease) for lease in leases]) == (CommitOutcome.COMMITTED,) * 4
+
+
+def test_a_full_store_still_takes_what_frees_it(server: ValkeyServer) -> None:
+    ledger = ready(server.url)
+    ledger.put_units(groups(3))
+    run_units(ledger, "w1", 4)
+    (held,) = lease_all(ledger, "w1", 1)
+    epoch = ledger.attach_trainer("t")
+    with server.client() as client:
+        client.config_set("maxmemory", 1)
+
+    with pytest.raises(LedgerUnavailable):
+        ledger.commit("w1", [commit_of(held)])
+    batch = ledger.take_batch(epoch, 2, 0, 1)
+    assert batch is not None
+    assert ledger.ack_batch(epoch, [batch.batch_id]) == 1
+    assert ledger.release("w1", [release_of(held)]) == (True,)
+
+
+# --- restarts ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_restart_voids_every_lease_and_loses_nothing_acknowledged(server: ValkeyServer) -> None:
+    ledger = ready(server.url)
+    ledger.put_units(groups(3))
+    done = run_units(ledger, "w1", 2)
+    (held,) = lease_all(ledger, "w1", 1)
+    ledger.heartbeat("w1", [beat_of(held, delta(0, 3))], READY, TTL_S)
+    epoch = ledger.attach_trainer("t")
+    taken = ledger.take_batch(epoch, 1, 0, 1)
+    assert taken is not None
+
+    server.kill()
+    with pytest.raises(LedgerUnavailable):
+        ledger.stats()
+    server.start()
+
+    assert (ledger.stats().store_epoch, ledger.stats().running) == (2, 0)
+    assert {entry.unit_id for entry in ledger.census() if entry.state is UnitState.COMMITTED} == set(done)
+    again = ledger.take_batch(epoch, 1, 0, 1)
+    assert again == replace(taken, redelivered=True)
+    assert ledger.commit("w1", [commit_of(held)]) == (CommitOutcome.REFUSED,)
+    (lease,) = lease_all(ledger, "w1", 1)
+    assert lease.unit == held.unit
+    assert lease.progress.tokens == (0, 1, 2)
+    assert FencingToken(2, 0) < lease.fencing_token
+    assert audit(ledger).findings == ()
+
+
+def test_a_restart_raises_the_epoch_once_however_many_clients_see_it(server: ValkeyServer) -> None:
+    clients = [ready(server.url) for _ in range(3)]
+    server.kill()
+    server.start()
+
+    for client in clients:
+        with pytest.raises(LedgerUnavailable):
+            client.stats()
+    assert [client.stats().store_epoch for client in clients] == [2, 2, 2]
+
+
+def test_numbers_given_away_before_a_restore_are_never_given_again(server: ValkeyServer) -> None:
+    ledger = ready(server.url)
+    ledger.put_units(groups(4))
+    run_units(ledger, "w1", 2)
+    with server.client() as client:
+        client.bgrewriteaof()
+        _until_rewritten(server)
+    copy = server.folder.with_name(server.folder.name + "-copy")
+    shutil.copytree(server.folder, copy)
+    try:
+        run_units(ledger, "w1", 2)
+        epoch = ledger.attach_trainer("t")
+        lost = ledger.take_batch(epoch, 1, 0, 1)
+        assert lost is not None
+        server.kill()
+        shutil.rmtree(server.folder)
+        copy.rename(server.folder)
+        server.start()
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
+
+    restored = open_ledger(server.url, "job")
+    epoch = restored.attach_trainer("t")
+    new = restored.take_batch(epoch, 1, 0, 1)
+    assert new is not None
+    assert new.batch_id > lost.batch_id + 1
+
+
+def _until_rewritten(server: ValkeyServer) -> None:
+    with server.client() as client:
+        while (
+            client.info("persistence")["aof_rewrite_in_progress"] or client.info("persistence")["aof_rewrite_scheduled"]
+        ):
+            pass
+
+
+def test_functions_that_were_flushed_are_loaded_again(server: ValkeyServer) -> None:
+    ledger = ready(server.url)
+    with server.client() as client:
+        client.function_flush()
+    assert ledger.put_units(groups(1)) == 2
+
+
+# --- a server that is away --------------------------------------------------------------------------------------------
+
+
+def test_a_server_that_hangs_is_unavailable_within_the_bound_and_serves_again_afterwards(server: ValkeyServer) -> None:
+    ledger = ready(server.url + "?timeout_s=0.3")
+    ledger.put_units(groups(1))
+    server.pause()
+    with pytest.raises(LedgerUnavailable):
+        ledger.lease("w1", 1, TTL_S)
+    with pytest.raises(LedgerUnavailable):
+        ledger.lease("w1", 1, TTL_S)
+    server.resume()
+
+    # What the hanging server had been sent may have happened: a lease that nobody heard of runs out.
+    assert ledger.stats().store_epoch == 1
+    assert ledger.stats().pending + ledger.stats().running == 2
+
+
+def test_what_is_not_on_disk_in_time_is_not_acknowledged(server: ValkeyServer) -> None:
+    ledger = ready(server.url + "?timeout_s=0.3")
+    with server.client() as client:
+        client.config_set("appendfsync", "no")
+    with pytest.raises(LedgerUnavailable, match="in time"):
+        ledger.put_units(groups(1))
+
+
+def test_no_server_is_unavailable() -> None:
+    with pytest.raises(LedgerUnavailable):
+        open_ledger(f"valkey://127.0.0.1:{free_port()}/0", "job")
+
+
+def test_a_lease_is_not_waited_for_and_a_commit_is(server: ValkeyServer) -> None:
+    ledger = ready(server.url)
+    ledger.put_units(groups(1))
+
+    def waits() -> int:
+        with server.client() as client:
+            return int(client.info("commandstats")["cmdstat_waitaof"]["calls"])
+
+    before = waits()
+    (lease,) = lease_all(ledger, "w1", 1)
+    assert waits() == before
+    ledger.commit("w1", [commit_of(lease)])
+    assert waits() == before + 1
+
+
+# --- objects ----------------------------------------------------------------------------------------------------------
+
+
+def test_large_bodies_go_to_the_object_folder_and_are_deleted_once_nothing_names_them(
+    server: ValkeyServer, tmp_path: Path
+) -> None:
+    ledger = ready(f"{server.url}?objects={tmp_path}")
+    ledger.put_units(groups(2))
+    leases = lease_all(ledger, "w1", 4)
+    ledger.commit("w1", [commit_of(lease, tokens=10_000) for lease in leases])
+    repeated = ledger.commit("w1", [commit_of(lease, tokens=10_001) for lease in leases])
+    assert repeated == (CommitOutcome.ALREADY,) * 4
+    assert list(tmp_path.iterdir())
+    epoch = ledger.attach_trainer("t")
+    for _ in range(2):
+        ledger.compact()
+        batch = ledger.take_batch(epoch, 1, 0, 1)
+        assert batch is not None
+        assert [len(sample.tokens) for sample in batch.groups[0].samples] == [10_000, 10_000]
+        ledger.ack_batch(epoch, [batch.batch_id])
+
+    ledger.compact()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_large_body_without_an_object_folder_is_refused_with_the_remedy(server: ValkeyServer) -> None:
+    ledger = ready(server.url)
+    ledger.put_units(groups(1))
+    (lease,) = lease_all(ledger, "w1", 1)
+    with pytest.raises(LedgerRefused, match="objects="):
+        ledger.commit("w1", [commit_of(lease, tokens=10_000)])
+
+
+# --- TLS and users ----------------------------------------------------------------------------------------------------
+
+
+def user_url(server: ValkeyServer, role: str) -> str:
+    return server.url.replace("valkey://", f"valkey://{role}:secret@")
+
+
+@pytest.fixture
+def roles(server: ValkeyServer) -> ValkeyServer:
+    with server.client() as client:
+        for role, rules in rules_of("job").items():
+            client.execute_command("ACL", "SETUSER", role, "on", ">secret", *rules.split())
+    return server
+
+
+def test_each_role_can_do_what_it_calls_for(roles: ValkeyServer) -> None:
+    controller = open_ledger(user_url(roles, "controller"), "job")
+    controller.configure(settings())
+    worker = open_ledger(user_url(roles, "worker"), "job")
+    worker.register(identity("w1"))
+    trainer = open_ledger(user_url(roles, "trainer"), "job")
+    trainer.put_units(groups(4))
+    run_units(worker, "w1", 4)
+    (held, other) = lease_all(worker, "w1", 2)
+    worker.heartbeat("w1", [beat_of(held, delta(0, 2))], READY, TTL_S)
+    worker.release("w1", [release_of(other)])
+    epoch = trainer.attach_trainer("t")
+    batch = trainer.take_batch(epoch, 2, 0, 1)
+    assert batch is not None
+    assert trainer.ack_batch(epoch, [batch.batch_id]) == 1
+    trainer.publish(epoch, version(9))
+    assert controller.drain("w1", 10.0, "notice", 1)
+    controller.release_worker("w1", release_of(held).reason, 1)
+    assert controller.stats().accepted == 4
+    assert controller.workers()
+    controller.expire()
+    controller.compact()
+    assert audit(controller).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("role", "call"),
+    [
+        ("worker", lambda ledger: ledger.configure(settings(max_staleness=9))),
+        ("worker", lambda ledger: ledger.ack_batch(1, [1])),
+        ("controller", lambda ledger: ledger.ack_batch(1, [1])),
+    ],
+    ids=["worker configures", "worker acknowledges", "controller acknowledges"],
+)
+def test_no_role_can_do_what_is_not_its_own(roles: ValkeyServer, role: str, call) -> None:  # type: ignore[no-untyped-def]
+    owner = ready(roles.url)
+    owner.put_units(groups(1))
+    run_units(owner, "w1", 2)
+    assert owner.take_batch(owner.attach_trainer("t"), 1, 0, 1) is not None
+    with pytest.raises(LedgerRefused):
+        call(open_ledger(user_url(roles, role), "job"))
+    assert owner.stats().accepted == 0
+
+
+def test_no_role_reaches_another_job(roles: ValkeyServer) -> None:
+    with pytest.raises(LedgerRefused):
+        open_ledger(user_url(roles, "trainer"), "other")
+
+
+def test_a_wrong_password_is_refused(roles: ValkeyServer) -> None:
+    with pytest.raises(LedgerRefused, match="denies"):
+        open_ledger(user_url(roles, "worker").replace("secret", "guess"), "job")
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
+def test_a_secured_connection_checks_the_server(server: ValkeyServer, tmp_path: Path) -> None:
+    _certificate(tmp_path)
+    with _secured(server, tmp_path) as port:
+        url = f"valkeys://localhost:{port}/0"
+        assert ready(f"{url}?ca={tmp_path / 'cert.pem'}").stats().store_epoch == 1
+        with pytest.raises(LedgerUnavailable, match="certificate"):
+            open_ledger(url, "job")
+
+
+@contextmanager
+def _secured(server: ValkeyServer, folder: Path) -> Iterator[int]:
+    """A port that ends TLS before the server, which was built without it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+
+    class Relay(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with (
+                suppress(OSError),
+                context.wrap_socket(self.request, server_side=True) as outside,
+                socket.create_connection(("127.0.0.1", server.port)) as inside,
+            ):
+                while readable := select.select([outside, inside], [], [])[0]:
+                    news = readable[0].recv(65536)
+                    if not news:
+                        return
+                    (inside if readable[0] is outside else outside).sendall(news)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Relay) as relay:
+        relay.daemon_threads = True
+        thread = threading.Thread(target=relay.serve_forever)
+        thread.start()
+        try:
+            yield relay.server_address[1]
+        finally:
+            relay.shutdown()
+            thread.join()
+
+
+def _certificate(folder: Path) -> None:
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    words += ["-addext", "subjectAltName=DNS:localhost", "-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run(words, cwd=folder, check=True, capture_output=True)
+
+
+# --- bookkeeping ------------------------------------------------------------------------------------------------------
+
+
+def test_jobs_of_one_server_share_nothing(server: ValkeyServer) -> None:
+    one, other = ready(server.url), open_ledger(server.url, "other")
+    other.configure(settings())
+    one.put_units(groups(1))
+    assert (one.stats().pending, other.stats().pending) == (2, 0)
+    with server.client() as client:
+        assert {key.split(b":")[1] for key in client.scan_iter()} == {b"{job}", b"{other}"}
+
+
+def test_a_history_names_groups_with_any_characters(server: ValkeyServer) -> None:
+    ledger = ready(server.url)
+    odd = "a.0/b\n c\t{}ü"
+    ledger.put_units([replace(unit, group_id=odd) for unit in groups(1)])
+    run_units(ledger, "w1", 2)
+    subjects = [entry.subject for event in ledger.history() for entry in event.entries]
+    assert subjects == [f"{odd}.0/0", f"{odd}.0/1"] * 3
+    assert audit(ledger).findings == ()
+
+
+def test_the_library_is_named_by_its_text() -> None:
+    text, prefix = link.library()
+    assert text.startswith(f"#!lua name={prefix}lib\n")
+    assert json.dumps(prefix)
+
+
+def test_a_client_for_tests_brings_its_clock(server: ValkeyServer) -> None:
+    ledger = ValkeyLedger(parse_url(server.url), "job", now_s=lambda: 123.5)
+    ledger.configure(settings())
+    assert ledger.stats().at_s == 123.5
