@@ -61,7 +61,7 @@ class Store:
         with translated():
             if self._file_id() != self._opened:
                 self._reopen()
-            with self._sidecar:
+            with self._sidecar.turn:
                 self._db.execute("BEGIN IMMEDIATE")
                 changes = self._db.total_changes
                 try:
@@ -135,7 +135,7 @@ class Store:
             self._sidecar = sidecar
             self._log = -1
             try:
-                with sidecar:
+                with sidecar.turn:
                     opened = self._file_id()
                     self._job = self._find_job()
                     self.objects = FolderStore(self._path.with_name(self._path.name + ".objects") / str(self._job))
