@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from scaler.ledger._sqlite.groups import drop_as_stale, drop_groups, sweep_stale, unit_range
 from scaler.ledger._sqlite.objects import UnitObjects
 from scaler.ledger._sqlite.schema import CONSUMED, DONE, READY, TAKEN
-from scaler.ledger._sqlite.specs import SPEC_COLUMNS, SPEC_TABLES, SpecDecoder
+from scaler.ledger._sqlite.specs import SPEC_COLUMNS, SPEC_TABLES, unit_of
 from scaler.ledger._sqlite.transaction import Transaction
 from scaler.ledger.bodies import decode_sample, unpack
 from scaler.ledger.history import EventKind, Scalar
@@ -120,8 +120,7 @@ def report(tx: Transaction, trainer_epoch: int, news: TrainerReport) -> None:
 
 def read(tx: Transaction, batch_id: int, *, redelivered: bool) -> Batch:
     """A batch with its bodies."""
-    specs = SpecDecoder(tx.objects)
-    groups = tuple(_read_group(tx, specs, gid, name) for gid, name, _ in _members(tx, batch_id))
+    groups = tuple(_read_group(tx, gid) for gid, _, _ in _members(tx, batch_id))
     return Batch(batch_id=batch_id, groups=groups, redelivered=redelivered)
 
 
@@ -175,13 +174,13 @@ def _ack_one(tx: Transaction, batch_id: int) -> bool:
     return True
 
 
-def _read_group(tx: Transaction, specs: SpecDecoder, gid: int, name: str) -> GroupSamples:
+def _read_group(tx: Transaction, gid: int) -> GroupSamples:
     rows = tx.db.execute(
         f"SELECT u.attempt, b.body, {SPEC_COLUMNS} FROM {SPEC_TABLES} JOIN samples b ON b.uid = u.uid"
         " WHERE u.uid >= ? AND u.uid < ? ORDER BY u.uid",
         unit_range(gid),
     ).fetchall()
-    units = tuple(specs.unit(spec) for _, _, *spec in rows)
+    units = tuple(unit_of(tx.objects, spec) for _, _, *spec in rows)
     records = zip(units, (record for _, record, *_ in rows), strict=True)
     return GroupSamples(
         group_id=units[0].group_id,

@@ -8,6 +8,7 @@ between two of them leaves work for the next time.
 from scaler.ledger._sqlite.fleet import forget_gone
 from scaler.ledger._sqlite.groups import unit_range
 from scaler.ledger._sqlite.objects import forget_bodies
+from scaler.ledger._sqlite.returning import let_go_of
 from scaler.ledger._sqlite.schema import SEQ_BITS
 from scaler.ledger._sqlite.store import Store
 from scaler.ledger._sqlite.transaction import Transaction
@@ -80,6 +81,8 @@ def _forget_units(store: Store) -> None:
                 "SELECT gid, name FROM groups WHERE job = ? AND final_seq < ? ORDER BY final_seq LIMIT ?",
                 (tx.job, _first_kept(tx), _GROUPS_A_STEP),
             ).fetchall()
+            for gid, _ in gone:
+                let_go_of(tx, *unit_range(gid))
             tx.db.executemany("INSERT OR IGNORE INTO watermarks VALUES (?, ?)", [(tx.job, name) for _, name in gone])
             tx.db.executemany("DELETE FROM units WHERE uid >= ? AND uid < ?", [unit_range(gid) for gid, _ in gone])
             tx.db.executemany("DELETE FROM groups WHERE gid = ?", [(gid,) for gid, _ in gone])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scaler.ledger._sqlite.returning import give_back_all
-from scaler.ledger._sqlite.schema import DROPPED, LEASED
+from scaler.ledger._sqlite.schema import DROPPED, LEASED, WORKER_BITS
 from scaler.ledger._sqlite.transaction import Transaction
 from scaler.ledger._sqlite.units import name_units, units_where
 from scaler.ledger.contract import Control
@@ -42,7 +42,10 @@ class WorkerRow:
 def find_worker(tx: Transaction, worker: str) -> WorkerRow | None:
     """A worker that was ever registered and not forgotten since."""
     row = tx.db.execute(f"SELECT {_COLUMNS} FROM workers WHERE job = ? AND name = ?", (tx.job, worker)).fetchone()
-    return None if row is None else WorkerRow(*row)
+    if row is None:
+        return None
+    tx.cache.wids[worker] = row[0]
+    return WorkerRow(*row)
 
 
 def note_heartbeat(tx: Transaction, worker: str, status: WorkerStatus) -> WorkerRow | None:
@@ -55,11 +58,14 @@ def note_heartbeat(tx: Transaction, worker: str, status: WorkerStatus) -> Worker
 
 
 def note_commits(tx: Transaction, worker: str, samples: int) -> None:
-    """Count a worker's samples."""
-    tx.db.execute(
-        "UPDATE workers SET seen_at_s = ?, committed = committed + ? WHERE job = ? AND name = ?",
-        (tx.now_s, samples, tx.job, worker),
-    )
+    """Count a worker's samples; those of one that nobody registered count nowhere."""
+    wid = tx.cache.wids.get(worker)
+    if wid is None:
+        row = find_worker(tx, worker)
+        if row is None:
+            return
+        wid = row.wid
+    tx.db.execute("UPDATE counters SET samples = samples + ? WHERE id = ?", (samples, tx.job << WORKER_BITS | wid))
 
 
 def control_of(
@@ -67,7 +73,7 @@ def control_of(
 ) -> Control:
     """What a reply carries; `abandon` besides the units that the worker holds of groups dropped meanwhile."""
     told = dict.fromkeys(abandon)
-    if row is not None:
+    if row is not None and tx.counters.in_vain:
         told.update(dict.fromkeys(_held_in_vain(tx, row.wid)))
     return Control(
         store_now_s=tx.now_s,
@@ -84,12 +90,12 @@ def register(tx: Transaction, identity: WorkerIdentity) -> int:
     before = find_worker(tx, identity.worker)
     if before is not None:
         give_back_all(tx, before.wid, identity.worker, ReleaseReason.SUPERSEDED)
-    (incarnation,) = tx.db.execute(
-        "INSERT INTO workers (job, name, identity, incarnation, registered_at_s, seen_at_s, status, committed, gone)"
-        " VALUES (?1, ?2, ?3, 1, ?4, ?4, ?5, 0, 0) ON CONFLICT (job, name) DO UPDATE SET"
+    wid, incarnation = tx.db.execute(
+        "INSERT INTO workers (job, name, identity, incarnation, registered_at_s, seen_at_s, status, gone)"
+        " VALUES (?1, ?2, ?3, 1, ?4, ?4, ?5, 0) ON CONFLICT (job, name) DO UPDATE SET"
         " identity = excluded.identity, incarnation = incarnation + 1, registered_at_s = excluded.registered_at_s,"
-        " seen_at_s = excluded.seen_at_s, status = excluded.status, committed = 0, gone = 0,"
-        " drain_deadline_s = NULL, drain_reason = NULL, drain_epoch = NULL RETURNING incarnation",
+        " seen_at_s = excluded.seen_at_s, status = excluded.status, gone = 0,"
+        " drain_deadline_s = NULL, drain_reason = NULL, drain_epoch = NULL RETURNING wid, incarnation",
         (
             tx.job,
             identity.worker,
@@ -98,6 +104,7 @@ def register(tx: Transaction, identity: WorkerIdentity) -> int:
             json.dumps(dataclasses.asdict(_NOT_READY)),
         ),
     ).fetchone()
+    tx.db.execute("INSERT OR REPLACE INTO counters (id, samples) VALUES (?, 0)", (tx.job << WORKER_BITS | wid,))
     tx.record(EventKind.WORKER_REGISTERED, worker=identity.worker, data={"incarnation": incarnation})
     return int(incarnation)
 
@@ -147,21 +154,25 @@ def release_worker(tx: Transaction, worker: str, reason: ReleaseReason, epoch: i
 
 def forget_gone(tx: Transaction) -> None:
     """Forget workers that nobody is shown any more."""
-    tx.db.execute("DELETE FROM workers WHERE job = ? AND gone AND seen_at_s < ?", (tx.job, tx.now_s - GONE_SHOWN_S))
+    forgotten = tx.db.execute(
+        "DELETE FROM workers WHERE job = ? AND gone AND seen_at_s < ? RETURNING wid", (tx.job, tx.now_s - GONE_SHOWN_S)
+    ).fetchall()
+    tx.db.executemany("DELETE FROM counters WHERE id = ?", [(tx.job << WORKER_BITS | wid,) for (wid,) in forgotten])
 
 
 def records(tx: Transaction) -> tuple[WorkerRecord, ...]:
     """See `Ledger.workers`."""
     rows = tx.db.execute(
         "SELECT wid, identity, incarnation, registered_at_s, seen_at_s, status, drain_deadline_s, drain_reason,"
-        " drain_epoch, committed, gone FROM workers WHERE job = ? AND (NOT gone OR seen_at_s >= ?) ORDER BY wid",
-        (tx.job, tx.now_s - GONE_SHOWN_S),
+        " drain_epoch, samples, gone FROM workers JOIN counters ON id = ? | wid"
+        " WHERE job = ? AND (NOT gone OR seen_at_s >= ?) ORDER BY wid",
+        (tx.job << WORKER_BITS, tx.job, tx.now_s - GONE_SHOWN_S),
     ).fetchall()
     return tuple(_record(tx, row) for row in rows)
 
 
 def _record(tx: Transaction, row: tuple[Any, ...]) -> WorkerRecord:
-    wid, identity, incarnation, registered_at_s, seen_at_s, status, deadline_s, reason, epoch, committed, gone = row
+    wid, identity, incarnation, registered_at_s, seen_at_s, status, deadline_s, reason, epoch, samples, gone = row
     (leases,) = tx.db.execute(
         f"SELECT count(*) FROM units WHERE job = ? AND owner = ? AND state = {LEASED}", (tx.job, wid)
     ).fetchone()
@@ -173,7 +184,7 @@ def _record(tx: Transaction, row: tuple[Any, ...]) -> WorkerRecord:
         status=WorkerStatus(**json.loads(status)),
         drain=None if deadline_s is None else DrainMark(deadline_s=deadline_s, reason=reason, epoch=epoch),
         leases=leases,
-        committed_samples=committed,
+        committed_samples=samples,
         gone=bool(gone),
     )
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from scaler.ledger._sqlite.fleet import WorkerRow, control_of, find_worker
 from scaler.ledger._sqlite.returning import end_back_offs, expire
-from scaler.ledger._sqlite.schema import FRESH, LEASED, PENDING
-from scaler.ledger._sqlite.specs import SPEC_COLUMNS, SPEC_TABLES, SpecDecoder
+from scaler.ledger._sqlite.schema import FRESH, INDEX_BITS, LEASED, PENDING
+from scaler.ledger._sqlite.specs import SPEC_COLUMNS, SPEC_TABLES, unit_of
 from scaler.ledger._sqlite.transaction import Transaction
 from scaler.ledger._sqlite.units import JournalRows, decode_journal, read_journal
 from scaler.ledger.bodies import ObjectStore
@@ -63,10 +63,9 @@ def grant(tx: Transaction, worker: str, n: int, ttl_s: float) -> Grant:
 
 def reply(grant: Grant, objects: ObjectStore) -> LeaseReply:
     """The leases of a grant."""
-    specs = SpecDecoder(objects)
     leases = []
     for granted in grant.units:
-        unit = specs.unit(granted.spec)
+        unit = unit_of(objects, granted.spec)
         lease = Lease(
             unit=unit,
             owner=grant.worker,
@@ -140,5 +139,13 @@ def _admit_rest_of_group(tx: Transaction, last_uid: int, rank: int) -> None:
 
 
 def _specs(tx: Transaction, uids: Sequence[int]) -> dict[int, tuple[Any, ...]]:
-    query = f"SELECT {SPEC_COLUMNS} FROM {SPEC_TABLES} WHERE u.uid IN (SELECT value FROM json_each(?))"
-    return {row[0]: row for row in tx.db.execute(query, (str(uids),))}
+    query = f"SELECT {SPEC_COLUMNS} FROM {SPEC_TABLES} WHERE u.uid "
+    if len(uids) == 1:
+        rows = tx.db.execute(query + "= ?", (uids[0],))
+    else:
+        rows = tx.db.execute(query + "IN (SELECT value FROM json_each(?))", (str(uids),))
+    specs = {row[0]: row for row in rows}
+    for uid, row in specs.items():
+        # Whoever leases will name these groups again, in heartbeats and in the commit.
+        tx.cache.note_gid(row[1], uid >> INDEX_BITS)
+    return specs

@@ -94,7 +94,14 @@ def sweep_stale(tx: Transaction) -> None:
     oldest_usable = oldest_usable_version(tx)
     if oldest_usable is None:
         return
-    query = f"SELECT gid FROM groups WHERE job = ? AND state = {OPEN} AND oldest IS NOT NULL AND oldest < ?"
+    # A group with a token in it has been admitted; while it is incomplete, one of its units waits or is leased.
+    query = (
+        "SELECT gid FROM groups WHERE gid IN ("
+        f"SELECT uid >> {INDEX_BITS} FROM units WHERE job = ?1 AND state = {PENDING} AND rank < {FRESH}"
+        f" UNION SELECT uid >> {INDEX_BITS} FROM units WHERE job = ?1 AND state = {BACKING_OFF}"
+        f" UNION SELECT uid >> {INDEX_BITS} FROM units WHERE job = ?1 AND owner IS NOT NULL"
+        f") AND state = {OPEN} AND oldest < ?2 ORDER BY gid"
+    )
     drop_as_stale(tx, [gid for (gid,) in tx.db.execute(query, (tx.job, oldest_usable)).fetchall()])
 
 
@@ -169,6 +176,7 @@ def _drop_units(tx: Transaction, gid: int, group_state: int, reason: DropReason)
     counters.half_done -= states[PENDING]
     counters.backing_off -= states[BACKING_OFF]
     counters.running -= states[LEASED]
+    counters.in_vain += states[LEASED]
     counters.buffered -= states[COMMITTED]
     counters.discarded_tokens += sum(lengths)
     counters.ready_groups -= group_state == READY

@@ -54,6 +54,11 @@ def void_leases(tx: Transaction) -> None:
     give_back(tx, rows, ReleaseReason.SUPERSEDED)
 
 
+def let_go_of(tx: Transaction, first_uid: int, end_uid: int) -> None:
+    """Forget the holders of units that were dropped while they were leased, before the rows themselves go."""
+    _forget_owners(tx, units_where(tx, "uid >= ? AND uid < ? AND owner IS NOT NULL", first_uid, end_uid))
+
+
 def give_back_all(tx: Transaction, wid: int, worker: str, reason: ReleaseReason) -> int:
     """End every lease of one worker; returns how many."""
     rows = units_where(tx, "job = ? AND owner = ?", tx.job, wid)
@@ -97,8 +102,10 @@ def count_pending(tx: Transaction, rows: Sequence[UnitRow], sign: int) -> None:
 
 
 def _forget_owners(tx: Transaction, rows: Sequence[UnitRow]) -> None:
-    if rows:
-        tx.db.executemany("UPDATE units SET owner = NULL WHERE uid = ?", [(row.uid,) for row in rows])
+    let_go = [(row.uid,) for row in rows if row.owner is not None]
+    if let_go:
+        tx.db.executemany("UPDATE units SET owner = NULL WHERE uid = ?", let_go)
+        tx.counters.in_vain -= len(let_go)
 
 
 def _release(tx: Transaction, row: UnitRow, reason: ReleaseReason) -> tuple[Scalar, ...]:

@@ -1,8 +1,8 @@
-"""The small file beside the database: the writers' queue, and the highest fencing token ever handed out.
+"""The small file beside the database: what writers lock, and the highest fencing token ever handed out.
 
 Policy
-* Writers take a lock on it (flock) before they begin a transaction. SQLite's own busy handler sleeps in growing steps
-  and can starve a client for seconds; this lock is polled in short, bounded steps, and a killed holder's falls at once.
+* Writers take turns on it (`turnstile`) before they begin a transaction. SQLite's own busy handler sleeps in growing
+  steps and can starve a client for seconds.
 * Under that lock, after the transaction and before its caller hears of it, the job's (store epoch, counter) is noted
   here. So every token that anybody ever held is noted, and none that a killed client left uncommitted: a database that
   is behind its note was restored from a backup, and only such a one is.
@@ -14,45 +14,28 @@ Non-goals: the note is not synced, so a power failure together with a restore ma
 whole disk cannot be told from the original.
 """
 
-import fcntl
 import os
-import random
 import struct
-import time
 from pathlib import Path
 
+from scaler.ledger._sqlite.turnstile import Turnstile
 from scaler.ledger.contract import LedgerUnavailable
 
 _HEADER = struct.Struct("<8sQ")
 _NOTE = struct.Struct("<QQ")
 _NOTES_AT = 64
 _MAGIC = b"HRFENCE1"
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 20e-6, 1e-3
 
 
 class Sidecar:
-    """Opened once a client; `with sidecar:` is the writers' lock."""
+    """Opened once a client; `with sidecar.turn:` is a writer's turn."""
 
     def __init__(self, path: Path, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self.turn = Turnstile(self._fd, path.with_name(path.name + ".turn"), timeout_s)
         except OSError as error:
             raise LedgerUnavailable(f"{path}: {error.strerror}") from error
-
-    def __enter__(self) -> "Sidecar":
-        waited_s, wait_s = 0.0, _FIRST_WAIT_S
-        while not self._try_lock():
-            if waited_s >= self._timeout_s:
-                raise LedgerUnavailable(f"another writer has held the ledger for {self._timeout_s} s")
-            # Jitter, or clients that were refused together would be refused together again.
-            pause_s = wait_s * random.uniform(0.5, 1.0)
-            time.sleep(pause_s)
-            waited_s, wait_s = waited_s + pause_s, min(_LONGEST_WAIT_S, wait_s * 1.5)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def trusted(self) -> bool:
         """Whether this is the file that the notes were written to, and not a copy or a new one."""
@@ -76,15 +59,9 @@ class Sidecar:
     def close(self) -> None:
         """Give up the file; a lock held falls. Harmless when repeated."""
         if self._fd >= 0:
+            self.turn.close()
             os.close(self._fd)
             self._fd = -1
-
-    def _try_lock(self) -> bool:
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
     def _header(self) -> bytes:
         return _HEADER.pack(_MAGIC, os.fstat(self._fd).st_ino)

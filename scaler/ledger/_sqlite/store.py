@@ -11,6 +11,8 @@ Invariants
 * A database file that was exchanged under a running client is noticed at its next write.
 """
 
+# ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
+
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -21,7 +23,7 @@ from scaler.ledger._sqlite import schema
 from scaler.ledger._sqlite.objects import delete_object
 from scaler.ledger._sqlite.returning import void_leases
 from scaler.ledger._sqlite.sidecar import Sidecar
-from scaler.ledger._sqlite.transaction import INSERT_COUNTERS, SettingsCache, Transaction, new_counters
+from scaler.ledger._sqlite.transaction import INSERT_COUNTERS, ClientCache, Transaction, new_counters
 from scaler.ledger.bodies import FolderStore
 from scaler.ledger.contract import LedgerRefused, LedgerUnavailable
 from scaler.ledger.history import EventKind
@@ -29,6 +31,8 @@ from scaler.ledger.history import EventKind
 LOST_HISTORY_GAP = 1 << 20
 """Trainer epochs and batch numbers are raised by this with the store epoch: a checkpoint may name some that are lost."""
 _CHECKPOINT_PAGES = 4000
+_MAPPED_BYTES = 1 << 30
+"""Each write of another client empties this one's page cache; what is mapped need not be copied again."""
 _AWAY_CODES = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
@@ -48,7 +52,7 @@ class Store:
         self._job_name = job
         self._now_s = now_s
         self._busy_timeout_s = busy_timeout_s
-        self._cache = SettingsCache()
+        self._cache = ClientCache()
         self._open(may_create=True)
 
     @contextmanager
@@ -57,7 +61,7 @@ class Store:
         with translated():
             if self._file_id() != self._opened:
                 self._reopen()
-            with self._sidecar:
+            with self._sidecar.turn:
                 self._db.execute("BEGIN IMMEDIATE")
                 changes = self._db.total_changes
                 try:
@@ -66,6 +70,7 @@ class Store:
                     tx.finish()
                     self._db.execute("COMMIT")
                 except BaseException:
+                    self._cache.clear()
                     self._roll_back()
                     raise
                 self._sidecar.note(self._job, tx.counters.store_epoch, tx.counters.fence)
@@ -116,6 +121,7 @@ class Store:
 
     def _reopen(self) -> None:
         self.close()
+        self._cache.clear()
         self._open(may_create=False)
 
     def _open(self, *, may_create: bool) -> None:
@@ -129,13 +135,14 @@ class Store:
             self._sidecar = sidecar
             self._log = -1
             try:
-                with sidecar:
-                    self._opened = self._file_id()
+                with sidecar.turn:
+                    opened = self._file_id()
                     self._job = self._find_job()
                     self.objects = FolderStore(self._path.with_name(self._path.name + ".objects") / str(self._job))
                     self._raise_epochs()
                 self._log = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
                 self._sync(0)
+                self._opened = opened
             except BaseException:
                 self.close()
                 raise
@@ -146,8 +153,9 @@ class Store:
             schema.prepare(self._db)
             self._db.execute("INSERT OR IGNORE INTO jobs (name) VALUES (?)", (self._job_name,))
             (job,) = self._db.execute("SELECT job FROM jobs WHERE name = ?", (self._job_name,)).fetchone()
-            if self._db.execute("SELECT 1 FROM counters WHERE job = ?", (job,)).fetchone() is None:
-                self._db.execute(INSERT_COUNTERS, (job, *new_counters()))
+            row = job << schema.WORKER_BITS
+            if self._db.execute("SELECT 1 FROM counters WHERE id = ?", (row,)).fetchone() is None:
+                self._db.execute(INSERT_COUNTERS, (row, *new_counters()))
             self._db.execute("COMMIT")
         except BaseException:
             self._roll_back()
@@ -158,21 +166,26 @@ class Store:
         """See the module's second invariant."""
         trusted = self._sidecar.trusted()
         self._db.execute("BEGIN IMMEDIATE")
-        for job, store_epoch, fence, seq in self._db.execute(
-            "SELECT job, store_epoch, fence, seq FROM counters"
-        ).fetchall():
+        for job, store_epoch, fence, seq in self._tokens():
             noted = self._sidecar.noted(job) if trusted else (store_epoch, 0)
             # A job without history has given nothing away: a new file needs no higher epoch.
             if noted > (store_epoch, fence) or (not trusted and seq):
                 self._raise_epoch(job, max(noted[0], store_epoch) + 1)
         self._db.execute("COMMIT")
-        for job, store_epoch, fence in self._db.execute("SELECT job, store_epoch, fence FROM counters").fetchall():
+        for job, store_epoch, fence, _ in self._tokens():
             self._sidecar.note(job, store_epoch, fence)
         if not trusted:
             self._sidecar.trust()
 
+    def _tokens(self) -> list[tuple[int, int, int, int]]:
+        query = (
+            "SELECT j.job, c.store_epoch, c.fence, c.seq FROM jobs j"
+            f" JOIN counters c ON c.id = j.job << {schema.WORKER_BITS}"
+        )
+        return self._db.execute(query).fetchall()
+
     def _raise_epoch(self, job: int, store_epoch: int) -> None:
-        tx = Transaction(self._db, job, self._now_s(), SettingsCache(), self.objects)
+        tx = Transaction(self._db, job, self._now_s(), ClientCache(), self.objects)
         void_leases(tx)
         tx.counters.store_epoch = store_epoch
         tx.counters.trainer_epoch += LOST_HISTORY_GAP
@@ -205,6 +218,7 @@ def connect(path: Path, busy_timeout_s: float, *, may_create: bool) -> sqlite3.C
         db.execute("PRAGMA secure_delete = OFF")
         db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         db.execute("PRAGMA cache_size = -32000")
+        db.execute(f"PRAGMA mmap_size = {_MAPPED_BYTES}")
     except BaseException:
         db.close()
         raise

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
-from scaler.ledger._sqlite.schema import INDEX_BITS, INDEX_MASK, SEQ_BITS
+from scaler.ledger._sqlite.schema import INDEX_BITS, INDEX_MASK, SEQ_BITS, WORKER_BITS
 from scaler.ledger.bodies import ObjectStore
 from scaler.ledger.contract import LedgerRefused, StaleEpoch
 from scaler.ledger.history import EventKind, Scalar
@@ -41,6 +41,8 @@ class Counters:
     backing_off: int
     """Part of `pending`, disjoint from `half_done`; those whose time is over stay in it until the next lease."""
     running: int
+    in_vain: int
+    """Units dropped while they were leased whose holders have not let go of them yet."""
     buffered: int
     ready_groups: int
     taken: int
@@ -54,9 +56,9 @@ class Counters:
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Counters))
 _values = attrgetter(*FIELDS)
-_SELECT = f"SELECT {', '.join(FIELDS)} FROM counters WHERE job = ?"
-_UPDATE = f"UPDATE counters SET {', '.join(f'{name} = ?' for name in FIELDS)} WHERE job = ?"
-INSERT_COUNTERS = f"INSERT INTO counters (job, {', '.join(FIELDS)}) VALUES (?{', ?' * len(FIELDS)})"
+_SELECT = f"SELECT {', '.join(FIELDS)} FROM counters WHERE id = ?"
+_UPDATE = f"UPDATE counters SET {', '.join(f'{name} = ?' for name in FIELDS)} WHERE id = ?"
+INSERT_COUNTERS = f"INSERT INTO counters (id, {', '.join(FIELDS)}) VALUES (?{', ?' * len(FIELDS)})"
 
 
 def new_counters() -> tuple[float | None, ...]:
@@ -65,19 +67,38 @@ def new_counters() -> tuple[float | None, ...]:
     return tuple(None if name in nullable else int(name == "store_epoch") for name in FIELDS)
 
 
-class SettingsCache:
-    """The settings last read, and which change of them that was."""
+_MOST_NAMES = 20_000
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class ClientCache:
+    """What never changes once it is durable: numbers of groups and workers, and settings by their change.
+
+    To be cleared whenever a transaction is rolled back, since it may hold what that one had made up.
+    """
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
         self.configured = 0
         self.settings: JobSettings | None = None
+        self.gids: dict[str, int] = {}
+        self.wids: dict[str, int] = {}
+
+    def note_gid(self, name: str, gid: int) -> None:
+        """Remember a group's number."""
+        if len(self.gids) >= _MOST_NAMES:
+            self.gids.clear()
+        self.gids[name] = gid
 
 
 class Transaction:
     """One atomic step on one job. Counters are written back, and history appended, before it is committed."""
 
     def __init__(
-        self, db: sqlite3.Connection, job: int, now_s: float, cache: SettingsCache, objects: ObjectStore
+        self, db: sqlite3.Connection, job: int, now_s: float, cache: ClientCache, objects: ObjectStore
     ) -> None:
         self.db = db
         self.job = job
@@ -85,20 +106,20 @@ class Transaction:
         self.objects = objects
         self.garbage: list[tuple[str, bytes]] = []
         """Units and records whose objects nobody names any more, once this is durable."""
-        self._cache = cache
-        row = db.execute(_SELECT, (job,)).fetchone()
+        self.cache = cache
+        row = db.execute(_SELECT, (job << WORKER_BITS,)).fetchone()
         self.counters = Counters(*row)
         self._before = row
 
     @property
     def settings(self) -> JobSettings:
         """The job's rules; `LedgerRefused` where nobody has configured it."""
-        if self._cache.settings is None or self._cache.configured != self.counters.configured:
+        if self.cache.settings is None or self.cache.configured != self.counters.configured:
             (text,) = self.db.execute("SELECT settings FROM jobs WHERE job = ?", (self.job,)).fetchone()
             if text is None:
                 raise LedgerRefused("the job is not configured yet")
-            self._cache.settings, self._cache.configured = load_settings(text), self.counters.configured
-        return self._cache.settings
+            self.cache.settings, self.cache.configured = load_settings(text), self.counters.configured
+        return self.cache.settings
 
     def record(
         self,
@@ -111,7 +132,7 @@ class Transaction:
     ) -> int:
         """Append an event; each entry is its subject followed by the values of `keys`. Returns its sequence number."""
         self.counters.seq += 1
-        body = json.dumps((data or {}, keys, entries), separators=(",", ":"))
+        body = _encode((data or {}, keys, entries))
         self.db.execute(
             "INSERT INTO history (hid, at_s, kind, worker, body) VALUES (?, ?, ?, ?, ?)",
             (self.job << SEQ_BITS | self.counters.seq, self.now_s, kind.value, worker, body),
@@ -122,7 +143,7 @@ class Transaction:
         """Write the counters back, if they changed."""
         values = _values(self.counters)
         if values != self._before:
-            self.db.execute(_UPDATE, (*values, self.job))
+            self.db.execute(_UPDATE, (*values, self.job << WORKER_BITS))
 
     def check_trainer(self, trainer_epoch: int) -> None:
         """`StaleEpoch` unless the caller is the trainer that attached last."""
@@ -137,8 +158,14 @@ class Transaction:
 
     def gid_of(self, name: str) -> int | None:
         """A group's number."""
+        gid = self.cache.gids.get(name)
+        if gid is not None:
+            return gid
         row = self.db.execute("SELECT gid FROM groups WHERE job = ? AND name = ?", (self.job, name)).fetchone()
-        return None if row is None else int(row[0])
+        if row is None:
+            return None
+        self.cache.note_gid(name, row[0])
+        return int(row[0])
 
     @staticmethod
     def unit_id(name: str, uid: int) -> str:
@@ -147,13 +174,10 @@ class Transaction:
 
     def uids_of(self, unit_ids: Sequence[str]) -> list[int | None]:
         """Row ids of units; None for an id that no unit has."""
-        gids: dict[str, int | None] = {}
         uids: list[int | None] = []
         for unit_id in unit_ids:
             name, _, index = unit_id.rpartition("/")
-            if name not in gids:
-                gids[name] = self.gid_of(name)
-            gid = gids[name]
+            gid = self.gid_of(name)
             uids.append(None if gid is None or not index.isdecimal() else gid << INDEX_BITS | int(index))
         return uids
 

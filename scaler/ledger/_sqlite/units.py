@@ -57,7 +57,11 @@ class UnitRow:
 def find_units(tx: Transaction, unit_ids: Sequence[str]) -> dict[str, UnitRow]:
     """Units by id; those that the store does not hold are missing."""
     uids = tx.uids_of(unit_ids)
-    rows = units_where(tx, "uid IN (SELECT value FROM json_each(?))", str([uid for uid in uids if uid is not None]))
+    some = [uid for uid in uids if uid is not None]
+    if len(some) == 1:
+        rows = units_where(tx, "uid = ?", some[0])
+    else:
+        rows = units_where(tx, "uid IN (SELECT value FROM json_each(?))", str(some))
     by_uid = {row.uid: row for row in rows}
     found = {}
     for unit_id, uid in zip(unit_ids, uids, strict=True):
