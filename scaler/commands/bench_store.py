@@ -20,7 +20,6 @@ RAW_SCHEMA = """
 CREATE TABLE raw (id INTEGER PRIMARY KEY, state INTEGER NOT NULL, body BLOB);
 CREATE INDEX raw_pending ON raw (id) WHERE state = 0;
 """
-_UNIT_NAME = "group-{}.0/{}"
 
 
 class Floor(Protocol):
@@ -93,36 +92,52 @@ class SqliteFloor:
             self._db.execute("DELETE FROM raw WHERE state = 2")
 
 
+TAKE_SCRIPT = """
+local got, ids, moved = redis.call('ZPOPMIN', KEYS[1], ARGV[1]), {}, {}
+for i = 1, #got, 2 do ids[#ids + 1], moved[i], moved[i + 1] = got[i], got[i + 1], got[i] end
+if #ids > 0 then redis.call('ZADD', KEYS[2], unpack(moved)) end
+return ids
+"""
+FINISH_SCRIPT = """
+local ids = {}
+for i = 1, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
+redis.call('ZREM', KEYS[1], unpack(ids))
+return redis.call('HSET', KEYS[2], unpack(ARGV))
+"""
+_PENDING, _TAKEN, _DONE = "{raw}:pending", "{raw}:taken", "{raw}:done"
+
+
 class ValkeyFloor:
-    """ZPOPMIN takes, HSET finishes; WAITAOF goes with the second, as with a commit."""
+    """Two scripts of two commands: the row leaves one set and is in the next. WAITAOF goes with the second."""
 
     def __init__(self, url: str) -> None:
         from scaler.ledger._valkey.address import parse_url
         from scaler.ledger._valkey.link import Link
 
         self._link = Link(parse_url(url), "raw")
-        self._link.open()
+        self._take, self._finish = (self._link.send("SCRIPT", "LOAD", text) for text in (TAKE_SCRIPT, FINISH_SCRIPT))
 
     def fill(self, rows: int) -> None:
         """Add rows that can be taken."""
-        start = int(self._link.command("INCRBY", "count", rows)) - rows
+        start = int(self._link.send("INCRBY", "{raw}:count", rows)) - rows
         for first in range(start, start + rows, 2000):
             numbers = range(first, min(first + 2000, start + rows))
-            words = [word for i in numbers for word in (i, _UNIT_NAME.format(i // 8, i % 8))]
-            self._link.command("ZADD", "pending", *words)
+            words = [word for i in numbers for word in (i, f"group-{i // 8}.0/{i % 8}")]
+            self._link.send("ZADD", _PENDING, *words)
 
     def take(self, n: int) -> Sequence[object]:
         """Take up to `n` rows."""
-        names: Sequence[object] = self._link.command("ZPOPMIN", "pending", n)[::2]
+        names: Sequence[object] = self._link.send("EVALSHA", self._take, 2, _PENDING, _TAKEN, n)
         return names
 
     def finish(self, rows: Sequence[object], body: bytes) -> None:
         """Finish rows with this body."""
-        self._link.command("HSET", "done", *(word for row in rows for word in (row, body)), durable=True)
+        words = [word for row in rows for word in (row, body)]
+        self._link.send("EVALSHA", self._finish, 2, _TAKEN, _DONE, *words, durable=True)
 
     def clear(self) -> None:
         """Forget finished rows."""
-        self._link.command("UNLINK", "done")
+        self._link.send("UNLINK", _DONE)
 
 
 def floor_of(url: str) -> Floor:

@@ -70,10 +70,14 @@ class Link:
         connection = self._connection or self._open()
         return self._function(connection, name, args, durable=durable)
 
-    def command(self, *args: Any, durable: bool = False) -> Any:
-        """A plain command; its key, in second place, is the job's key of that name."""
+    def command(self, name: str, key: str, *args: Any) -> Any:
+        """A plain command on one of the job's keys."""
+        return self.send(name, self._keys + key, *args)
+
+    def send(self, *words: Any, durable: bool = False) -> Any:
+        """Any command as it is; with `durable` it returns when what it wrote is on disk."""
         connection = self._connection or self._open()
-        return self._answer(connection, (args[0], self._keys + args[1], *args[2:]), durable=durable)
+        return self._answer(connection, words, durable=durable)
 
     def close(self) -> None:
         """Give the connection up."""
