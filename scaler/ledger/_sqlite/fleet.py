@@ -11,7 +11,7 @@ from typing import Any
 from scaler.ledger._sqlite.returning import give_back_all
 from scaler.ledger._sqlite.schema import DROPPED, LEASED, WORKER_BITS
 from scaler.ledger._sqlite.transaction import Transaction
-from scaler.ledger._sqlite.units import name_units, units_where
+from scaler.ledger._sqlite.units import units_where
 from scaler.ledger.contract import Control
 from scaler.ledger.history import EventKind
 from scaler.model.job import DrainMark, WorkerIdentity, WorkerRecord, WorkerStatus
@@ -41,7 +41,13 @@ class WorkerRow:
 
 def find_worker(tx: Transaction, worker: str) -> WorkerRow | None:
     """A worker that was ever registered and not forgotten since."""
-    row = tx.db.execute(f"SELECT {_COLUMNS} FROM workers WHERE job = ? AND name = ?", (tx.job, worker)).fetchone()
+    wid = tx.cache.wids.get(worker)
+    row = None
+    if wid is not None:
+        row = tx.db.execute(f"SELECT {_COLUMNS} FROM workers WHERE wid = ?", (wid,)).fetchone()
+    if row is None:
+        # Unknown here, or forgotten when it had gone and registered anew since.
+        row = tx.db.execute(f"SELECT {_COLUMNS} FROM workers WHERE job = ? AND name = ?", (tx.job, worker)).fetchone()
     if row is None:
         return None
     tx.cache.wids[worker] = row[0]
@@ -191,5 +197,4 @@ def _record(tx: Transaction, row: tuple[Any, ...]) -> WorkerRecord:
 
 def _held_in_vain(tx: Transaction, wid: int) -> list[str]:
     rows = units_where(tx, f"job = ? AND owner = ? AND state = {DROPPED}", tx.job, wid)
-    name_units(tx, rows)
     return [row.unit_id for row in rows]

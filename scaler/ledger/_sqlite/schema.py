@@ -4,10 +4,11 @@ A file holds several jobs; every table says whose a row is. Ids: a group has a n
 were put and never used again; unit `index` of it has the row id `gid << 20 | index`, so that a group's units lie side by
 side and a unit is found from its id with one look-up of the group's name.
 
-Hot and cold are apart: a unit's row is small and changes often; its prompt (`specs`), journal (`progress`) and sample
-are written once. What has to be searched is in partial indexes, so that finished units cost nothing. Everything that
-`stats` says is a counter. A job's counters, and how many samples each worker committed, share one table because every
-commit changes both: that is one page to write instead of two.
+Hot and cold are apart: a unit's row is small and changes often (the name of its group is in it, so that a lease need
+not look there); its prompt (`specs`), journal (`progress`) and sample are written once. What has to be searched is in
+partial indexes, so that finished units cost nothing. Everything that `stats` says is a counter. A job's counters, and
+how many samples each worker committed, share one table because every commit changes both: that is one page to write
+instead of two.
 """
 
 # ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
@@ -68,7 +69,7 @@ CREATE INDEX groups_ready ON groups (job, ready) WHERE state = {READY};
 CREATE INDEX groups_taken ON groups (job, batch, place) WHERE state = {TAKEN};
 CREATE INDEX groups_final ON groups (job, final_seq) WHERE final_seq IS NOT NULL;
 CREATE TABLE units (
-    uid INTEGER PRIMARY KEY, job INTEGER NOT NULL, state INTEGER NOT NULL, rank INTEGER NOT NULL,
+    uid INTEGER PRIMARY KEY, job INTEGER NOT NULL, name TEXT NOT NULL, state INTEGER NOT NULL, rank INTEGER NOT NULL,
     attempt INTEGER NOT NULL, store_epoch INTEGER NOT NULL, fence INTEGER NOT NULL, owner INTEGER, deadline_s REAL,
     due_s REAL, resume INTEGER NOT NULL, published INTEGER NOT NULL, oldest INTEGER, failures INTEGER NOT NULL,
     returns INTEGER NOT NULL, tokens INTEGER
@@ -77,8 +78,8 @@ CREATE INDEX units_pending ON units (job, rank) WHERE state = {PENDING};
 CREATE INDEX units_backing_off ON units (job, due_s) WHERE state = {BACKING_OFF};
 CREATE INDEX units_held ON units (job, owner, state) WHERE owner IS NOT NULL;
 CREATE TABLE specs (
-    uid INTEGER PRIMARY KEY, seed INTEGER NOT NULL, max_tokens INTEGER NOT NULL, time_bound_s REAL NOT NULL,
-    body BLOB NOT NULL
+    uid INTEGER PRIMARY KEY, size INTEGER NOT NULL, seed INTEGER NOT NULL, max_tokens INTEGER NOT NULL,
+    time_bound_s REAL NOT NULL, body BLOB NOT NULL
 );
 CREATE TABLE progress (uid INTEGER NOT NULL, start INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (uid, start))
     WITHOUT ROWID;

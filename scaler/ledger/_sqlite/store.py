@@ -15,14 +15,16 @@ Invariants
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from scaler.ledger._sqlite import schema
 from scaler.ledger._sqlite.objects import delete_object
 from scaler.ledger._sqlite.returning import void_leases
 from scaler.ledger._sqlite.sidecar import Sidecar
+from scaler.ledger._sqlite.specs import read_specs
 from scaler.ledger._sqlite.transaction import INSERT_COUNTERS, ClientCache, Transaction, new_counters
 from scaler.ledger.bodies import FolderStore
 from scaler.ledger.contract import LedgerRefused, LedgerUnavailable
@@ -46,6 +48,9 @@ _REFUSED_CODES = {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_
 
 class Store:
     """One client's hold on the file, for one job."""
+
+    _log = -1
+    """Descriptor of the write-ahead log."""
 
     def __init__(self, path: Path, job: str, now_s: Callable[[], float], busy_timeout_s: float) -> None:
         self._path = path
@@ -90,6 +95,13 @@ class Store:
             finally:
                 self._roll_back()
 
+    def specs(self, uids: Sequence[int]) -> dict[int, tuple[Any, ...]]:
+        """What units ask for, by row id."""
+        if not uids:
+            return {}
+        with translated():
+            return read_specs(self._db, uids)
+
     def close(self) -> None:
         """Give up file and lock."""
         self._db.close()
@@ -133,7 +145,6 @@ class Store:
                 sidecar.close()
                 raise
             self._sidecar = sidecar
-            self._log = -1
             try:
                 with sidecar.turn:
                     opened = self._file_id()
