@@ -6,9 +6,9 @@ side and a unit is found from its id with one look-up of the group's name.
 
 Hot and cold are apart: a unit's row is small and changes often (the name of its group is in it, so that a lease need
 not look there); its prompt (`specs`), journal (`progress`) and sample are written once. What has to be searched is in
-partial indexes, so that finished units cost nothing. Everything that `stats` says is a counter. A job's counters, and
-how many samples each worker committed, share one table because every commit changes both: that is one page to write
-instead of two.
+partial indexes, so that finished units cost nothing. Everything that `stats` says is a counter. A job's counters share
+one table with what calls need to know of their worker: each write of one client empties the page caches of all others,
+and so pages touched are what a call costs.
 """
 
 # ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
@@ -42,7 +42,7 @@ FRESH = 1 << 62
 SEQ_BITS = 40
 """A history row's id is `job << 40 | seq`."""
 WORKER_BITS = 40
-"""In `counters`, a job's row has the id `job << 40`, and a worker's `job << 40 | wid`, with nothing but `samples`."""
+"""In `counters`, a job's row has the id `job << 40`, and a worker's `job << 40 | wid`, with the first five columns only."""
 
 _TABLES = f"""
 CREATE TABLE jobs (
@@ -50,7 +50,8 @@ CREATE TABLE jobs (
     bare_through INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE counters (
-    id INTEGER PRIMARY KEY, samples INTEGER,
+    id INTEGER PRIMARY KEY,
+    samples INTEGER, gone INTEGER, drain_deadline_s REAL, drain_reason TEXT, drain_epoch INTEGER,
     store_epoch INTEGER, fence INTEGER, seq INTEGER, configured INTEGER, admitted INTEGER, ready INTEGER, batch INTEGER,
     trainer_epoch INTEGER, controller_epoch INTEGER, version INTEGER, version_epoch INTEGER, next_expiry_s REAL,
     next_due_s REAL, pending INTEGER, half_done INTEGER, backing_off INTEGER, running INTEGER, in_vain INTEGER,
@@ -91,8 +92,7 @@ CREATE TABLE batches (
 CREATE INDEX batches_open ON batches (job, batch) WHERE acked = 0;
 CREATE TABLE workers (
     wid INTEGER PRIMARY KEY AUTOINCREMENT, job INTEGER NOT NULL, name TEXT NOT NULL, identity TEXT NOT NULL,
-    incarnation INTEGER NOT NULL, registered_at_s REAL NOT NULL, seen_at_s REAL NOT NULL, status TEXT NOT NULL,
-    drain_deadline_s REAL, drain_reason TEXT, drain_epoch INTEGER, gone INTEGER NOT NULL
+    incarnation INTEGER NOT NULL, registered_at_s REAL NOT NULL, seen_at_s REAL NOT NULL, status TEXT NOT NULL
 );
 CREATE UNIQUE INDEX workers_by_name ON workers (job, name);
 CREATE TABLE dead_letters (job INTEGER NOT NULL, unit_id TEXT NOT NULL, failures INTEGER NOT NULL, error TEXT NOT NULL);

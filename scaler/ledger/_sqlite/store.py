@@ -33,8 +33,6 @@ from scaler.ledger.history import EventKind
 LOST_HISTORY_GAP = 1 << 20
 """Trainer epochs and batch numbers are raised by this with the store epoch: a checkpoint may name some that are lost."""
 _CHECKPOINT_PAGES = 4000
-_MAPPED_BYTES = 1 << 30
-"""Each write of another client empties this one's page cache; what is mapped need not be copied again."""
 _AWAY_CODES = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
@@ -229,7 +227,6 @@ def connect(path: Path, busy_timeout_s: float, *, may_create: bool) -> sqlite3.C
         db.execute("PRAGMA secure_delete = OFF")
         db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         db.execute("PRAGMA cache_size = -32000")
-        db.execute(f"PRAGMA mmap_size = {_MAPPED_BYTES}")
     except BaseException:
         db.close()
         raise
