@@ -115,7 +115,8 @@ class SqliteLedger:
         """See `Ledger.lease`."""
         with self._store.write() as tx:
             granted = granting.grant(tx, worker, n, ttl_s)
-        return granting.reply(granted, self._store.objects)
+        specs = self._store.specs([unit.uid for unit in granted.units])
+        return granting.reply(granted, specs, self._store.objects)
 
     def heartbeat(self, worker: str, beats: Sequence[Beat], status: WorkerStatus, ttl_s: float) -> Control:
         """See `Ledger.heartbeat`."""

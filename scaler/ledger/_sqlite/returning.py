@@ -8,7 +8,7 @@ from scaler.ledger._sqlite.groups import drop_groups
 from scaler.ledger._sqlite.objects import forget_bodies
 from scaler.ledger._sqlite.schema import BACKING_OFF, DEAD_LETTERED, LEASED, PENDING
 from scaler.ledger._sqlite.transaction import Transaction
-from scaler.ledger._sqlite.units import RESUMES, UnitRow, entry, name_units, renew_oldest, units_where
+from scaler.ledger._sqlite.units import RESUMES, UnitRow, entry, renew_oldest, units_where
 from scaler.ledger.history import EventKind, Scalar
 from scaler.ledger.rules import backoff_s, kept_tokens
 from scaler.model.work import DropReason, ReleaseReason
@@ -23,7 +23,6 @@ def expire(tx: Transaction) -> int:
     if counters.next_expiry_s is None or counters.next_expiry_s > tx.now_s:
         return 0
     rows = units_where(tx, "job = ? AND owner IS NOT NULL AND deadline_s <= ?", tx.job, tx.now_s)
-    name_units(tx, rows)
     expired = give_back(tx, rows, ReleaseReason.EXPIRED)
     (counters.next_expiry_s,) = tx.db.execute(
         "SELECT min(deadline_s) FROM units WHERE job = ? AND owner IS NOT NULL", (tx.job,)
@@ -50,7 +49,6 @@ def end_back_offs(tx: Transaction) -> None:
 def void_leases(tx: Transaction) -> None:
     """End every lease of the job, because its token may have been handed out twice."""
     rows = units_where(tx, "job = ? AND owner IS NOT NULL", tx.job)
-    name_units(tx, rows)
     give_back(tx, rows, ReleaseReason.SUPERSEDED)
 
 
@@ -62,7 +60,6 @@ def let_go_of(tx: Transaction, first_uid: int, end_uid: int) -> None:
 def give_back_all(tx: Transaction, wid: int, worker: str, reason: ReleaseReason) -> int:
     """End every lease of one worker; returns how many."""
     rows = units_where(tx, "job = ? AND owner = ?", tx.job, wid)
-    name_units(tx, rows)
     return give_back(tx, rows, reason, worker=worker)
 
 
@@ -124,7 +121,7 @@ def _release(tx: Transaction, row: UnitRow, reason: ReleaseReason) -> tuple[Scal
 
 def _discard_progress(tx: Transaction, row: UnitRow) -> None:
     tx.counters.discarded_tokens += row.published
-    forget_bodies(tx, "progress", row.unit_id.rpartition("/")[0], row.uid, row.uid + 1)
+    forget_bodies(tx, "progress", row.name, row.uid, row.uid + 1)
     row.published, row.oldest = 0, None
     tx.db.execute("UPDATE units SET oldest = NULL WHERE uid = ?", (row.uid,))
     renew_oldest(tx, row.gid)
