@@ -30,13 +30,13 @@ from scaler.ledger._valkey.readings import (
 )
 from scaler.ledger._valkey.wire import (
     batch_of,
-    commit_word,
+    commit_words,
     control_of,
     delta_words,
     fence_bytes,
     group_words,
     identity_text,
-    leases_of,
+    lease_reply_of,
     status_text,
 )
 from scaler.ledger.bodies import FolderStore
@@ -118,8 +118,7 @@ class ValkeyLedger:
 
     def lease(self, worker: str, n: int, ttl_s: float) -> LeaseReply:
         """Hand out units. Not waited for on disk: a lease that a crash forgets is void with its epoch."""
-        reply = self._link.call("lease", worker, n, ttl_s, durable=False)
-        return LeaseReply(leases=leases_of(self._objects, worker, reply), control=control_of(reply[0]))
+        return lease_reply_of(self._objects, worker, self._link.call("lease", worker, n, ttl_s, durable=False))
 
     def heartbeat(self, worker: str, beats: Sequence[Beat], status: WorkerStatus, ttl_s: float) -> Control:
         """Keep leases, append progress."""
@@ -134,7 +133,7 @@ class ValkeyLedger:
 
     def commit(self, worker: str, commits: Sequence[Commit]) -> tuple[CommitOutcome, ...]:
         """Turn leases into samples."""
-        words = [commit_word(self._objects, commit) for commit in commits]
+        words = [word for commit in commits for word in commit_words(self._objects, commit)]
         reply = self._link.call("commit", worker, *words) if words else b""
         return tuple(_OUTCOMES[letter] for letter in reply.decode())
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import deserialize
 
 from scaler.ledger import bodies
 from scaler.model.work import FinishReason, Progress, Sample, VersionSpan
@@ -51,6 +52,16 @@ def test_a_sample_comes_back_as_it_went(
 @given(tokens, st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3))
 def test_a_prompt_comes_back_as_it_went(prompt: tuple[int, ...], payload: dict[str, str]) -> None:
     assert bodies.decode_prompt(bodies.encode_prompt(prompt, payload)) == (prompt, payload)
+
+
+@given(journals())
+def test_bodies_are_safetensors(journal: Progress) -> None:
+    tensors = dict(deserialize(bodies.encode_progress(journal)))  # type: ignore[no-untyped-call]
+
+    assert tensors["tokens"]["dtype"] == "I32"
+    assert tensors["tokens"]["shape"] == [len(journal.tokens)]
+    assert bytes(tensors["logprobs"]["data"]) == struct.pack(f"<{len(journal.logprobs)}f", *journal.logprobs)
+    assert tensors["spans"]["shape"] == [len(journal.spans), 3]
 
 
 def test_a_small_body_stays_in_its_record() -> None:

@@ -8,8 +8,9 @@
 --
 -- Keys of a job, all after the prefix "headrace:{job}:", so that they share a slot:
 --   m   string  counters                                 c   hash    settings and other words
---   u   hash    unit -> record, and sample once it has   p   hash    group -> draws and what its units ask for
---   g   hash    group -> record                          j:U string  journal of unit U, 12 bytes a token
+--   u   hash    unit -> record                           s   hash    unit -> sample
+--   g   hash    group -> record                          p   hash    group -> draws and what its units ask for
+--   j:U string  journal of unit U, 12 bytes a token
 --   q   zset    groups never leased, by order of put     t   zset    pending units of admitted groups, by admission
 --   k   zset    units waiting for their back-off         h:W zset    units that W holds, by deadline
 --   l   zset    workers that hold units, none of which runs out before the score
@@ -133,9 +134,8 @@ local function entry(list, subject, values)
   list[#list + 1] = pack('<I2', #subject) .. subject .. values
 end
 
--- Units. `score` is the place in the queue: order of the group's admission, then the place in the group. After the
--- record comes the holder's name (pending and leased units), or the sample (committed ones). The first TOLD bytes are
--- what the history tells of a unit.
+-- Units. `score` is the place in the queue: order of the group's admission, times 65536, plus the place in the group.
+-- After the record comes the last holder's name. The first TOLD bytes are what the history tells of a unit.
 local PENDING_UNIT, LEASED, COMMITTED, CONSUMED, DROPPED, DROPPED_SAMPLE, FAILED = 1, 2, 3, 4, 5, 6, 7
 -- state, fence (epoch, counter), attempt, published, tokens, oldest; returns, failures, score, restart
 local UNIT, UNIT_BYTES, TOLD = '<BI4dI4I4I4i4I4I4dB', 46, 29
@@ -151,7 +151,7 @@ local function unit_of(text)
   return {
     state = state, epoch = epoch, counter = counter, attempt = attempt, published = published, tokens = tokens,
     oldest = oldest, returns = returns, failures = failures, score = score, restart = restart,
-    fence = sub(text, 2, 13), rest = sub(text, UNIT_BYTES + 1),
+    fence = sub(text, 2, 13), owner = sub(text, UNIT_BYTES + 1),
   }
 end
 
@@ -171,7 +171,7 @@ local function is_dropped(u)
 end
 
 local function set_unit(x, id, u)
-  call('HSET', x.prefix .. 'u', id, pack_unit(u) .. u.rest)
+  call('HSET', x.prefix .. 'u', id, pack_unit(u) .. u.owner)
 end
 
 local function group_of(unit_id)

@@ -27,6 +27,12 @@ local function count_object(x, record, step)
   end
 end
 
+local function forget_sample(x, id)
+  local name = key(x, 's')
+  count_object(x, call('HGET', name, id), -1)
+  call('HDEL', name, id)
+end
+
 -- An object that was written for a call that came to nothing.
 local function not_named(x, record)
   if record:byte(1) == 1 and call('HEXISTS', key(x, 'i'), record:sub(2)) == 0 then
@@ -94,10 +100,10 @@ local function drop_unit(x, id, u, reason)
   local length, state = u.published, DROPPED
   if u.state == COMMITTED then
     length, state = u.tokens, DROPPED_SAMPLE
-    count_object(x, u.rest, -1)
+    forget_sample(x, id)
     add(x, BUFFERED, -1)
   elseif u.state == LEASED then
-    call('HSET', key(x, 'a'), id, u.rest)
+    call('HSET', key(x, 'a'), id, u.owner)
     add(x, ABANDONED, 1)
     add(x, RUNNING, -1)
   else
@@ -106,8 +112,6 @@ local function drop_unit(x, id, u, reason)
   call('HINCRBY', key(x, 'd'), reason .. ' ' .. length_bucket(length), 1)
   discard(x, length)
   forget_journal(x, id, u)
-  -- The holder of a leased unit is kept until it has let go.
-  u.rest = u.state == LEASED and u.rest or ''
   u.state = state
   set_unit(x, id, u)
 end

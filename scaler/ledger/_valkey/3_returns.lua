@@ -18,7 +18,7 @@ local function dead_letter(x, failed)
     discard(x, u.published)
     forget_journal(x, id, u)
     call('RPUSH', key(x, 'e'), encode({ id, u.failures, why }))
-    u.state, u.rest = FAILED, ''
+    u.state = FAILED
     set_unit(x, id, u)
     entry(entries, id, pack('<I4', u.failures))
     names[i] = group_of(id)
@@ -38,7 +38,7 @@ end
 local function give_back(x, id, u, reason, list)
   local published = u.published
   local restart = u.restart == 1 and published > 0
-  call('ZREM', key(x, 'h:') .. u.rest, id)
+  call('ZREM', key(x, 'h:') .. u.owner, id)
   if restart then
     discard(x, published)
     forget_journal(x, id, u)
@@ -58,7 +58,7 @@ local function give_back(x, id, u, reason, list)
   add(x, RUNNING, -1)
   add(x, PENDING, 1)
   local record = pack_unit(u)
-  call('HSET', key(x, 'u'), id, record .. u.rest)
+  call('HSET', key(x, 'u'), id, record .. u.owner)
   entry(list, id, sub(record, 1, TOLD) .. pack('<BI4', RETURNS[reason], published))
   if restart then
     renew_oldest(x, group_of(id))
@@ -73,7 +73,7 @@ local function give_back_all(x, ids, reason, worker)
     if u.state == LEASED then
       give_back(x, ids[i], u, reason, list)
     else
-      let_go(x, ids[i], u.rest)
+      let_go(x, ids[i], u.owner)
     end
   end
   if #list > 0 then

@@ -54,64 +54,55 @@ local function pick(x, n)
   return ids, scores
 end
 
--- What the units' groups ask for, once a group, and for each unit which one it is.
-local function asked_by(x, ids)
-  local names, index, at = {}, {}, {}
-  for i = 1, #ids do
-    local name = group_of(ids[i])
-    if not at[name] then
-      names[#names + 1] = name
-      at[name] = #names
-    end
-    index[i] = at[name] - 1
-  end
-  return fetch(key(x, 'p'), names), index
-end
-
--- Leases units; adds the words of the reply to `reply`. One token serves the call: it orders the holders of one unit.
-local function grant(x, worker, ids, scores, deadline, reply)
-  local m, texts = x.m, fetch(key(x, 'u'), ids)
-  local asked, index = asked_by(x, ids)
-  local epoch, counter = m[EPOCH], add(x, FENCE, 1)
-  local states, held, told, shown, journals = {}, {}, {}, {}, {}
-  for i = 1, #ids do
+-- Leases units and returns the words of the reply: what the grant has in common, then the groups (name, and what the
+-- units ask for), then for each unit its attempt, published tokens, group and place in it, then the journals. One token
+-- serves the call: it orders the holders of one unit.
+local function grant(x, worker, ids, scores, deadline)
+  local m, texts = x.m, fetch(x.prefix .. 'u', ids)
+  local epoch, counter, count = m[EPOCH], add(x, FENCE, 1), #ids
+  local states, held, told, shown, journals, names = {}, {}, {}, {}, {}, {}
+  local start, length = '', 0
+  for i = 1, count do
     local id = ids[i]
+    if sub(id, 1, length) ~= start or length == 0 then
+      local name = group_of(id)
+      names[#names + 1], start, length = name, name .. '/', #name + 1
+    end
     local _, _, _, attempt, published, _, oldest, returns, failures, _, restart = unpack_struct(UNIT, texts[i])
-    attempt = attempt + 1
-    local record = pack(UNIT, LEASED, epoch, counter, attempt, published, 0, oldest, returns, failures, scores[i], restart)
+    local score = scores[i]
+    local record =
+      pack(UNIT, LEASED, epoch, counter, attempt + 1, published, 0, oldest, returns, failures, score, restart)
     states[2 * i - 1], states[2 * i] = id, record .. worker
     held[2 * i - 1], held[2 * i] = deadline, id
-    local length = pack('<I2', #id)
-    told[i] = length .. id .. sub(record, 1, TOLD)
-    shown[i] = pack('<I4I4I2', attempt, published, index[i]) .. length .. id
+    told[3 * i - 2], told[3 * i - 1], told[3 * i] = pack('<I2', #id), id, sub(record, 1, TOLD)
+    shown[i] = pack('<I4I4I2I2', attempt + 1, published, #names - 1, score % 65536)
     if published > 0 then
       add(x, SALVAGED_TOKENS, published)
       add(x, HAND_OVERS, 1)
       journals[#journals + 1] = call('GET', key(x, 'j:') .. id)
     end
   end
-  many('HSET', key(x, 'u'), states)
-  many('ZADD', key(x, 'h:') .. worker, held)
-  call('ZADD', key(x, 'l'), 'LT', deadline, worker)
+  many('HSET', x.prefix .. 'u', states)
+  many('ZADD', x.prefix .. 'h:' .. worker, held)
+  call('ZADD', x.prefix .. 'l', 'LT', deadline, worker)
   m[NEXT_EXPIRY] = min(m[NEXT_EXPIRY], deadline)
-  add(x, RUNNING, #ids)
-  add(x, PENDING, -#ids)
+  m[RUNNING], m[PENDING] = m[RUNNING] + count, m[PENDING] - count
   event(x, 'leased', worker, '', concat(told))
-  reply[2], reply[3] = pack('<I4dd', epoch, counter, deadline) .. concat(shown), concat(journals)
-  for i = 1, #asked do
-    reply[3 + i] = asked[i]
+  local asked = fetch(x.prefix .. 'p', names)
+  for i = 1, #names do
+    asked[i] = pack('<I2I4', #names[i], #asked[i]) .. names[i] .. asked[i]
   end
+  return pack('<I4ddI2I2', epoch, counter, deadline, #names, count) .. concat(asked) .. concat(shown) .. concat(journals)
 end
 
 local function drain_mark(x, worker)
   return call('HMGET', key(x, 'w:') .. worker, 'deadline', 'reason', 'gone', 'incarnation')
 end
 
--- args: worker, n, ttl. Replies the control; and, where units were leased, these, their journals one after the other, and
--- what their groups ask for.
+-- args: worker, n, ttl. Replies the control, a line's end, and what was granted, if anything was.
 local function lease(keys, args)
   local x = open(keys, args)
-  local worker, reply = args[2], {}
+  local worker, granted = args[2], ''
   expire_due(x)
   local mark = drain_mark(x, worker)
   if mark[4] and not mark[1] and not mark[3] then
@@ -121,11 +112,11 @@ local function lease(keys, args)
     if n > 0 then
       local ids, scores = pick(x, n)
       if #ids > 0 then
-        grant(x, worker, ids, scores, x.now + args[4], reply)
+        granted = grant(x, worker, ids, scores, x.now + args[4])
       end
     end
   end
-  reply[1] = control(x, worker, mark)
+  local reply = control(x, worker, mark) .. '\n' .. granted
   done(x)
   return reply
 end
@@ -167,11 +158,11 @@ local function heartbeat(keys, args)
       or (start >= 0 and not append(x, id, u, start, number(args[at + 3]), number(args[at + 4]), args[at + 5])) then
       lost[#lost + 1] = id
     else
-      held[u.rest] = held[u.rest] or {}
-      table.insert(held[u.rest], deadline)
-      table.insert(held[u.rest], id)
+      held[u.owner] = held[u.owner] or {}
+      table.insert(held[u.owner], deadline)
+      table.insert(held[u.owner], id)
       if start >= 0 then
-        states[#states + 1], states[#states + 2] = id, pack_unit(u) .. u.rest
+        states[#states + 1], states[#states + 2] = id, pack_unit(u) .. u.owner
         grown[#grown + 1] = group_of(id)
       end
     end
@@ -223,71 +214,77 @@ local function grow_groups(x, ids, versions, renew)
   return names
 end
 
-local OUTCOME_ALREADY = { [COMMITTED] = true, [CONSUMED] = true, [DROPPED_SAMPLE] = true }
+-- Takes a unit that is committed out of wherever it waits, and forgets its journal. Whether its group's oldest version
+-- has to be worked out anew.
+local function settle(x, id, text, state, published, oldest, version, held)
+  if state == LEASED then
+    local owner = sub(text, UNIT_BYTES + 1)
+    local list = held[owner]
+    if list then
+      list[#list + 1] = id
+    else
+      held[owner] = { id }
+    end
+    add(x, RUNNING, -1)
+  else
+    unqueue(x, id)
+  end
+  if published > 0 then
+    call('UNLINK', key(x, 'j:') .. id)
+    return oldest < version
+  end
+  return false
+end
 
--- args: worker, then one word a commit: fence, tokens, oldest version, length of the unit's id, the id, the sample.
--- Replies one letter a commit.
+local HAS_SAMPLE = { [COMMITTED] = true, [CONSUMED] = true, [DROPPED_SAMPLE] = true }
+
+-- args: worker, then three a commit: unit, facts (fence, tokens, oldest version), sample. Replies one letter a commit.
 local function commit(keys, args)
   local x = open(keys, args)
-  local m, count = x.m, #args - 2
-  local ids, tokens, versions, starts, fences, outcomes = {}, {}, {}, {}, {}, {}
+  local current, count, ids, outcomes = x.m[EPOCH], (#args - 2) / 3, {}, {}
   for i = 1, count do
-    local word = args[i + 2]
-    local _, _, size, version, length, at = unpack_struct('<I4dI4i4I2', word)
-    ids[i], tokens[i], versions[i], starts[i] = sub(word, at, at + length - 1), size, version, at + length
-    fences[i] = sub(word, 1, 12)
+    ids[i] = args[3 * i]
   end
-  local texts, now = fetch(key(x, 'u'), ids), {}
-  local states, told, held, done_ids, done_versions, renew, sum = {}, {}, {}, {}, {}, {}, 0
+  local texts, changed = fetch(x.prefix .. 'u', ids), {}
+  local states, samples, told, held, renew, new, versions, sum = {}, {}, {}, {}, {}, {}, {}, 0
   for i = 1, count do
-    local id = ids[i]
-    local text = now[id] or texts[i]
+    local id, facts, sample = ids[i], args[3 * i + 1], args[3 * i + 2]
+    local text = changed[id] or texts[i]
     outcomes[i] = 'r'
-    if text and sub(text, 2, 13) == fences[i] then
+    if text and sub(text, 2, 13) == sub(facts, 1, 12) then
       local state, epoch, counter, attempt, published, _, oldest, returns, failures, score, restart =
         unpack_struct(UNIT, text)
-      if OUTCOME_ALREADY[state] then
+      if HAS_SAMPLE[state] then
         outcomes[i] = 'a'
-      elseif state <= LEASED and epoch == m[EPOCH] then
-        outcomes[i] = 'c'
-        if state == LEASED then
-          local owner = sub(text, UNIT_BYTES + 1)
-          held[owner] = held[owner] or {}
-          table.insert(held[owner], id)
-          m[RUNNING] = m[RUNNING] - 1
-        else
-          unqueue(x, id)
+      elseif state <= LEASED and epoch == current then
+        local tokens, version = unpack_struct('<I4i4', facts, 13)
+        if settle(x, id, text, state, published, oldest, version, held) then
+          renew[#renew + 1] = id
         end
-        if published > 0 then
-          call('UNLINK', key(x, 'j:') .. id)
-          if oldest < versions[i] then
-            renew[#renew + 1] = id
-          end
-        end
-        local record = pack(UNIT, COMMITTED, epoch, counter, attempt, 0, tokens[i], versions[i], returns, failures, score,
-          restart)
-        local sample = sub(args[i + 2], starts[i])
-        local at = #done_ids + 1
-        now[id], states[2 * at - 1], states[2 * at] = record, id, record .. sample
-        done_ids[at], done_versions[at], sum = id, versions[i], sum + tokens[i]
-        entry(told, id, sub(record, 1, TOLD))
+        local n = #new + 1
+        local record =
+          pack(UNIT, COMMITTED, epoch, counter, attempt, 0, tokens, version, returns, failures, score, restart)
+        outcomes[i], changed[id], new[n], versions[n], sum = 'c', record, id, version, sum + tokens
+        states[2 * n - 1], states[2 * n], samples[2 * n - 1], samples[2 * n] = id, record, id, sample
+        told[3 * n - 2], told[3 * n - 1], told[3 * n] = pack('<I2', #id), id, sub(record, 1, TOLD)
         count_object(x, sample, 1)
       end
     end
     if outcomes[i] ~= 'c' then
-      not_named(x, sub(args[i + 2], starts[i]))
+      not_named(x, sample)
     end
   end
-  if #done_ids > 0 then
-    many('HSET', key(x, 'u'), states)
+  if #new > 0 then
+    many('HSET', x.prefix .. 'u', states)
+    many('HSET', x.prefix .. 's', samples)
     for owner, list in pairs(held) do
-      many('ZREM', key(x, 'h:') .. owner, list)
+      many('ZREM', x.prefix .. 'h:' .. owner, list)
     end
-    add(x, BUFFERED, #done_ids)
+    add(x, BUFFERED, #new)
     add(x, COMMITTED_TOKENS, sum)
-    call('HINCRBY', key(x, 'w:') .. args[2], 'committed', #done_ids)
+    call('HINCRBY', x.prefix .. 'w:' .. args[2], 'committed', #new)
     event(x, 'committed', args[2], '', concat(told))
-    drop_too_old(x, grow_groups(x, done_ids, done_versions, renew))
+    drop_too_old(x, grow_groups(x, new, versions, renew))
     done(x)
   end
   return concat(outcomes)
@@ -321,7 +318,7 @@ local function release(keys, args)
       end
     elseif u and u.fence == args[at + 1] and is_dropped(u) then
       answers[i] = '1'
-      let_go(x, id, u.rest)
+      let_go(x, id, u.owner)
     end
   end
   if #list > 0 then

@@ -27,9 +27,9 @@ local function show_batch(x, id, names, redelivered)
     local name = names[i]
     local asked, shown = place(call('HGET', key(x, 'p'), name)), {}
     local ids = members(name, group(x, name).size)
-    local units = units_of(x, ids)
+    local units, samples = units_of(x, ids), fetch(key(x, 's'), ids)
     for n = 1, #ids do
-      shown[n] = { units[ids[n]].attempt, place(units[ids[n]].rest) }
+      shown[n] = { units[ids[n]].attempt, place(samples[n]) }
     end
     header.groups[i] = { name, asked, shown }
   end
@@ -149,7 +149,7 @@ local function consume(x, name)
   local units = units_of(x, ids)
   for i = 1, #ids do
     local u = units[ids[i]]
-    count_object(x, u.rest, -1)
+    forget_sample(x, ids[i])
     u.state = CONSUMED
     states[2 * i - 1], states[2 * i] = ids[i], pack_unit(u)
   end

@@ -27,30 +27,7 @@ _WRITE = (
 )
 _RULES_KEY = "c"
 _BATCH_KEYS = ("b", "n")
-_OTHER_KEYS = (
-    "a",
-    "d",
-    "e",
-    "f",
-    "g",
-    "h:*",
-    "i",
-    "j:*",
-    "k",
-    "l",
-    "m",
-    "o",
-    "p",
-    "q",
-    "r",
-    "t",
-    "u",
-    "v",
-    "w:*",
-    "x",
-    "y",
-    "z",
-)
+_OTHER_KEYS = (*"adefgiklmopqrstuvxyz", "h:*", "j:*", "w:*")
 
 
 def rules_of(job: str) -> dict[str, str]:

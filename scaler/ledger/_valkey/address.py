@@ -5,7 +5,7 @@
 `objects=/folder` - where bodies above 64 KiB lie; `timeout_s=5` - bound of every answer; `ca=/file` - CA of the server.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -30,12 +30,8 @@ class Connection(Protocol):
         """Close."""
         ...
 
-    def pack_commands(self, commands: Iterable[Sequence[Any]]) -> Sequence[bytes]:
-        """Commands in the protocol's form."""
-        ...
-
     def send_packed_command(self, command: Sequence[bytes], check_health: bool) -> None:
-        """Send what `pack_commands` made."""
+        """Send bytes."""
         ...
 
     def can_read(self, timeout: float) -> bool:

@@ -11,7 +11,6 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from scaler.ledger.bodies import (
     INLINE_BYTES,
@@ -23,7 +22,7 @@ from scaler.ledger.bodies import (
     pack,
     unpack,
 )
-from scaler.ledger.contract import Commit, Control, LedgerRefused
+from scaler.ledger.contract import Commit, Control, LeaseReply, LedgerRefused
 from scaler.model.job import WorkerIdentity, WorkerStatus
 from scaler.model.work import (
     Batch,
@@ -33,7 +32,6 @@ from scaler.model.work import (
     Progress,
     ProgressDelta,
     Resume,
-    Sample,
     VersionSpan,
     WorkUnit,
 )
@@ -47,21 +45,11 @@ _NOTHING = Progress()
 
 
 _FENCE = struct.Struct("<Id")
-_COMMIT = struct.Struct("<IdIiH")
-_GRANT = struct.Struct("<Idd")
+_COMMIT = struct.Struct("<IdIi")
+_GRANT = struct.Struct("<IddHH")
+_GROUP = struct.Struct("<HI")
 _LEASED = struct.Struct("<IIHH")
 _DRAWS = struct.Struct("<I")
-
-
-class Asked(NamedTuple):
-    """What one unit asks for."""
-
-    seed: int
-    max_tokens: int
-    time_bound_s: float
-    resume: Resume
-    prompt: tuple[int, ...]
-    payload: dict[str, str]
 
 
 def packed(store: ObjectStore | None, body: bytes) -> bytes:
@@ -101,18 +89,36 @@ def group_words(store: ObjectStore | None, name: str, units: Sequence[WorkUnit])
 
 
 @lru_cache(maxsize=128)
-def asked_of(body: bytes) -> tuple[Asked, ...]:
-    """What a group's units ask for; decoded once for all that are leased about the same time."""
+def _units_of(name: str, draws: int, body: bytes) -> tuple[WorkUnit, ...]:
+    """A group's units; decoded once for all that are leased about the same time."""
     head, _, prompts = body.partition(b"\n")
     numbers, lengths = json.loads(head)
     decoded, at = [], 0
     for length in lengths:
         decoded.append(decode_prompt(prompts[at : at + length]))
         at += length
+    group_id, _, epoch = name.rpartition(".")
     return tuple(
-        Asked(seed, max_tokens, time_bound_s, Resume(resume), *decoded[place])
-        for seed, max_tokens, time_bound_s, resume, place in numbers
+        WorkUnit(
+            group_id=group_id,
+            group_epoch=int(epoch),
+            sample_index=index,
+            group_size=len(numbers),
+            prompt=decoded[place][0],
+            seed=(seed + draws * _REDRAW_SEED_STEP) & _SEED_MASK if draws else seed,
+            max_tokens=max_tokens,
+            time_bound_s=time_bound_s,
+            resume=Resume(resume),
+            payload=decoded[place][1],
+        )
+        for index, (seed, max_tokens, time_bound_s, resume, place) in enumerate(numbers)
     )
+
+
+def units_of(store: ObjectStore | None, name: str, record: bytes) -> tuple[WorkUnit, ...]:
+    """The units of a group of this name, from how often it was drawn before and what its units ask for."""
+    (draws,) = _DRAWS.unpack_from(record)
+    return _units_of(name, draws, unpack(store, record[_DRAWS.size :]))
 
 
 def delta_words(progress: ProgressDelta | None) -> tuple[int, int, int, bytes]:
@@ -153,19 +159,18 @@ def _spans(versions: Sequence[int]) -> tuple[VersionSpan, ...]:
     return tuple(spans)
 
 
-def commit_word(store: ObjectStore | None, commit: Commit) -> bytes:
+def commit_words(store: ObjectStore | None, commit: Commit) -> tuple[str, bytes, bytes]:
     """A commit as the function takes it.
 
     Raises:
         ValueError: the sample is of another unit.
         LedgerRefused: it is large and there is no object store.
     """
-    sample, token, unit_id = commit.sample, commit.fencing_token, commit.unit_id.encode()
+    sample, token = commit.sample, commit.fencing_token
     if sample.unit_id != commit.unit_id:
         raise ValueError(f"a commit of {commit.unit_id} with a sample of {sample.unit_id}")
-    body = packed(store, encode_sample(sample))
-    facts = (token.store_epoch, token.counter, len(sample.tokens), sample.oldest_version, len(unit_id))
-    return _COMMIT.pack(*facts) + unit_id + body
+    facts = _COMMIT.pack(token.store_epoch, token.counter, len(sample.tokens), sample.oldest_version)
+    return commit.unit_id, facts, packed(store, encode_sample(sample))
 
 
 def control_of(text: bytes) -> Control:
@@ -183,28 +188,34 @@ def control_of(text: bytes) -> Control:
     )
 
 
-def leases_of(store: ObjectStore | None, worker: str, reply: Sequence[bytes]) -> tuple[Lease, ...]:
-    """The leases in a reply: orders, leases, journals one after the other, what groups ask for."""
-    return tuple(_leases_of(store, worker, reply)) if len(reply) > 1 else ()
+def lease_reply_of(store: ObjectStore | None, worker: str, reply: bytes) -> LeaseReply:
+    """A lease call's reply: orders, and what was granted."""
+    orders, _, granted = reply.partition(b"\n")
+    leases = _leases_of(store, worker, granted) if granted else ()
+    return LeaseReply(leases=tuple(leases), control=control_of(orders))
 
 
-def _leases_of(store: ObjectStore | None, worker: str, reply: Sequence[bytes]) -> Iterator[Lease]:
-    granted, journals, at, read = reply[1], reply[2], _GRANT.size, 0
-    store_epoch, counter, deadline_s = _GRANT.unpack_from(granted)
-    token = FencingToken(store_epoch, int(counter))
-    while at < len(granted):
-        attempt, published, place, length = _LEASED.unpack_from(granted, at)
-        at += _LEASED.size + length
-        journal = journals[read : read + TOKEN_BYTES * published]
-        read += len(journal)
+def _leases_of(store: ObjectStore | None, worker: str, granted: bytes) -> Iterator[Lease]:
+    store_epoch, counter, deadline_s, group_count, count = _GRANT.unpack_from(granted)
+    token, at, groups = FencingToken(store_epoch, int(counter)), _GRANT.size, []
+    for _ in range(group_count):
+        name_bytes, record_bytes = _GROUP.unpack_from(granted, at)
+        name_at = at + _GROUP.size
+        record_at = name_at + name_bytes
+        at = record_at + record_bytes
+        groups.append(units_of(store, granted[name_at:record_at].decode(), granted[record_at:at]))
+    journal_at = at + count * _LEASED.size
+    for attempt, published, group, index in _LEASED.iter_unpack(granted[at:journal_at]):
+        end = journal_at + TOKEN_BYTES * published
         yield Lease(
-            unit=_unit_of(store, granted[at - length : at].decode(), reply[3 + place]),
+            unit=groups[group][index],
             owner=worker,
             fencing_token=token,
             attempt=attempt,
             deadline_s=deadline_s,
-            progress=progress_of(journal) if published else _NOTHING,
+            progress=progress_of(granted[journal_at:end]) if published else _NOTHING,
         )
+        journal_at = end
 
 
 def batch_of(store: ObjectStore | None, reply: Sequence[bytes]) -> Batch:
@@ -217,38 +228,16 @@ def batch_of(store: ObjectStore | None, reply: Sequence[bytes]) -> Batch:
 def _group_of(
     store: ObjectStore | None, name: str, asked: int, shown: Sequence[tuple[int, int]], reply: Sequence[bytes]
 ) -> GroupSamples:
-    units: list[WorkUnit] = []
-    samples: list[Sample] = []
-    for index, (_, sample) in enumerate(shown):
-        unit_id = f"{name}/{index}"
-        units.append(_unit_of(store, unit_id, reply[asked]))
-        samples.append(decode_sample(unit_id, unpack(store, reply[sample])))
-    group_id, _, epoch = name.rpartition(".")
+    units = units_of(store, name, reply[asked])
     return GroupSamples(
-        group_id=group_id,
-        group_epoch=int(epoch),
-        units=tuple(units),
-        samples=tuple(samples),
+        group_id=units[0].group_id,
+        group_epoch=units[0].group_epoch,
+        units=units,
+        samples=tuple(
+            decode_sample(unit.unit_id, unpack(store, reply[sample]))
+            for unit, (_, sample) in zip(units, shown, strict=True)
+        ),
         attempts=tuple(attempt for attempt, _ in shown),
-    )
-
-
-def _unit_of(store: ObjectStore | None, unit_id: str, record: bytes) -> WorkUnit:
-    name, _, index = unit_id.rpartition("/")
-    group_id, _, epoch = name.rpartition(".")
-    units = asked_of(unpack(store, record[_DRAWS.size :]))
-    asked, (draws,) = units[int(index)], _DRAWS.unpack_from(record)
-    return WorkUnit(
-        group_id=group_id,
-        group_epoch=int(epoch),
-        sample_index=int(index),
-        group_size=len(units),
-        prompt=asked.prompt,
-        seed=(asked.seed + draws * _REDRAW_SEED_STEP) & _SEED_MASK if draws else asked.seed,
-        max_tokens=asked.max_tokens,
-        time_bound_s=asked.time_bound_s,
-        resume=asked.resume,
-        payload=dict(asked.payload),
     )
 
 
