@@ -294,7 +294,8 @@ end
 
 -- Looks at groups that have got an older token, or come under a newer version: what is too old ends at once.
 local function drop_too_old(x, names)
-  for name in pairs(names) do
+  for i = 1, #names do
+    local name = names[i]
     local g = group(x, name)
     if (g.state == 'o' or g.state == 'y') and too_old(x, g.oldest) then
       drop_stale(x, name, g)
@@ -304,11 +305,7 @@ end
 
 -- The same for all incomplete groups; complete ones are the trainer's to judge.
 local function drop_open_too_old(x)
-  local names = {}
-  for _, name in ipairs(call('ZRANGE', key(x, 'o'), 0, -1)) do
-    names[name] = true
-  end
-  drop_too_old(x, names)
+  drop_too_old(x, call('ZRANGE', key(x, 'o'), 0, -1))
 end
 
 -- A token of version `oldest` has come to the group.

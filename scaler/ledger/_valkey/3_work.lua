@@ -12,6 +12,16 @@ local function admissible(x)
   return room > 0 and room or 0
 end
 
+-- How many units a call may take: half-done groups first, then what admission leaves for fresh ones. A group that was
+-- admitted keeps the places of all its units while they wait; else fresh groups would take the place of a unit that backs
+-- off, and once the bound is full of groups that each lack a unit, nothing would move again.
+local function room_for(x, n)
+  local m, half_done = x.m, call('ZCARD', key(x, 't'))
+  local in_hand = math.min(half_done, n)
+  local free = m.bound - m.buffered - m.running - half_done - call('ZCARD', key(x, 'k'))
+  return math.min(in_hand + math.max(0, math.min(n - in_hand, free)), m.concurrent - m.running)
+end
+
 -- Units whose back-off is over go back to their place in the queue.
 local function wake(x)
   local due = call('ZRANGEBYSCORE', key(x, 'k'), '-inf', x.stamp)
@@ -118,12 +128,12 @@ local function lease(keys, args)
   local leases, bodies, journals, fence = {}, {}, '', nil
   if mark[4] and not mark[1] and not mark[3] then
     check_configured(x)
-    n = math.min(n, admissible(x))
+    wake(x)
+    n = room_for(x, n)
   else
     n = 0
   end
   if n > 0 then
-    wake(x)
     local ids, scores = pick(x, n)
     if #ids > 0 then
       leases, bodies, journals, fence = grant(x, worker, ids, scores, fmt('%.6f', x.now + ttl))
@@ -174,7 +184,7 @@ local function heartbeat(keys, args)
       deadlines[#deadlines + 1], deadlines[#deadlines + 2] = deadline, id
       if start >= 0 then
         states[#states + 1], states[#states + 2] = id, text_of(u)
-        grown[group_of(id)] = true
+        grown[#grown + 1] = group_of(id)
       end
     end
   end
@@ -219,7 +229,7 @@ local function commit(keys, args)
   for at = 3, #args, 5 do
     ids[#ids + 1] = args[at]
   end
-  local units, entries, by_group, renew, tokens, count = units_of(x, ids), {}, {}, {}, 0, 0
+  local units, entries, by_group, names, renew, tokens, count = units_of(x, ids), {}, {}, {}, {}, 0, 0
   local epoch = fmt('%.0f.', x.m.epoch)
   for i = 1, #ids do
     local at, id, u = 5 * i - 2, ids[i], units[ids[i]]
@@ -239,8 +249,12 @@ local function commit(keys, args)
         tokens, count = tokens + u.tokens, count + 1
         local name = group_of(id)
         renew[name] = renew[name] or (journal >= 0 and journal < u.oldest)
-        local sum = by_group[name] or { 0, -1 }
-        by_group[name] = { sum[1] + 1, older(sum[2], u.oldest) }
+        local sum = by_group[name]
+        if not sum then
+          sum = { 0, -1 }
+          by_group[name], names[#names + 1] = sum, name
+        end
+        sum[1], sum[2] = sum[1] + 1, older(sum[2], u.oldest)
       end
     end
   end
@@ -254,8 +268,9 @@ local function commit(keys, args)
     add(x, 'running', -#leased)
     add(x, 'buffered', count)
     add(x, 'tokens_committed', tokens)
-    for name, sum in pairs(by_group) do
-      local g = group(x, name)
+    for i = 1, #names do
+      local name = names[i]
+      local sum, g = by_group[name], group(x, name)
       g.committed, g.oldest = g.committed + sum[1], older(g.oldest, sum[2])
       if g.committed == g.size then
         complete(x, name, g)
@@ -266,7 +281,7 @@ local function commit(keys, args)
       end
     end
     event(x, 'committed', args[2], '', concat(entries))
-    drop_too_old(x, by_group)
+    drop_too_old(x, names)
     local worker = key(x, 'w:') .. args[2]
     local before = call('HGET', worker, 'committed')
     if before then
@@ -303,7 +318,7 @@ local function release(keys, args)
       if reason == 'unit_failure' and u.failures >= tonumber(m[1]) then
         failed[#failed + 1] = { id, u, args[at + 7] }
       end
-      grown[group_of(id)] = true
+      grown[#grown + 1] = group_of(id)
     elseif u and (u.code == 'D' or u.code == 'E') and u.fence == args[at + 1] then
       answers[i] = '1'
       let_go(x, id)
