@@ -2,19 +2,21 @@
 
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from rich.console import Console
 from rich.table import Table
 
 from scaler.demo.moments import Moment, Run
-from scaler.demo.play_plan import DemoError, play_plan
+from scaler.demo.play_plan import DemoError, PlayPlan, play_plan
 from scaler.demo.summary import Labels, Summary, summarise, tokens_in_progress
 from scaler.demo.view import View, open_view
 from scaler.demo.watch import Watch
@@ -50,7 +52,15 @@ def run_demo(options: DemoOptions) -> int:
     except DemoError as error:
         print(error, file=sys.stderr)
         return 2
-    with _folder(options.keep) as folder:
+    try:
+        return _run_in_folder(options, plan, console)
+    except KeyboardInterrupt:
+        console.print("stopping", style="dim")
+        return 130
+
+
+def _run_in_folder(options: DemoOptions, plan: PlayPlan, console: Console) -> int:
+    with _stopped_by(signal.default_int_handler), _folder(options.keep) as folder:
         world = World(
             folder=folder,
             seed=options.seed,
@@ -70,11 +80,10 @@ def _play(world: World, options: DemoOptions, console: Console) -> int:
         with open_view(console, options.updates, world.scale.ceiling) as view:
             problem = _watch(watch, view)
         moments = watch.moments
-    except KeyboardInterrupt:
-        console.print("stopping", style="dim")
-        return 130
     finally:
-        world.stop()
+        # A second signal would leave processes behind; the stop is bounded, so it is not needed either.
+        with _stopped_by(signal.SIG_IGN):
+            world.stop()
     return _conclude(world, Watch(world, world.open_ledger(), started_at_s), moments, problem, options, console)
 
 
@@ -147,6 +156,17 @@ def _print(summary: Summary, console: Console) -> None:
     console.print(table)
     verdict = "nothing lost, nothing doubled" if summary.ok else "SOMETHING WAS LOST OR DOUBLED"
     console.print(verdict, style="green" if summary.ok else "bold red")
+
+
+@contextmanager
+def _stopped_by(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> Iterator[None]:
+    """SIGTERM and SIGHUP end the demo like Ctrl-C: workers outlive a demo that does not end them."""
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 @contextmanager
