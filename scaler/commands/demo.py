@@ -27,6 +27,7 @@ from scaler.ledger.history import HistoryEvent
 from scaler.model.work import ReleaseReason
 
 LOOK_EVERY_S = 0.5
+PLOT_SUFFIXES = (".png", ".svg")
 LIMIT_S = 175.0
 """A demo that has not finished its updates by then is ended, and says so."""
 
@@ -48,6 +49,7 @@ def run_demo(options: DemoOptions) -> int:
     """0: nothing lost, nothing doubled; 1: something was, or it did not finish; 2: wrong input; 130: Ctrl-C."""
     console = Console()
     try:
+        _check(options)
         plan = play_plan(options.trace)
     except DemoError as error:
         print(error, file=sys.stderr)
@@ -57,6 +59,30 @@ def run_demo(options: DemoOptions) -> int:
     except KeyboardInterrupt:
         console.print("stopping", style="dim")
         return 130
+
+
+def _check(options: DemoOptions) -> None:
+    """Refuse before the run what would spoil it, or its end."""
+    if options.updates < 1:
+        raise DemoError(f"--updates {options.updates}: at least 1")
+    if options.plot is not None and options.plot.suffix.lower() not in PLOT_SUFFIXES:
+        raise DemoError(f"--plot {options.plot}: its name must end in {' or '.join(PLOT_SUFFIXES)}")
+    if options.keep is not None and options.keep.exists() and not options.keep.is_dir():
+        raise DemoError(f"--keep {options.keep}: not a folder")
+    if options.keep is not None and options.keep.exists() and any(options.keep.iterdir()):
+        raise DemoError(f"--keep {options.keep}: it is not empty, and two runs in one folder would be summed up as one")
+    for file in (options.summary, options.plot):
+        if file is not None:
+            _check_writable(file)
+
+
+def _check_writable(file: Path) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("ab"):
+            pass
+    except OSError as error:
+        raise DemoError(f"{file}: it cannot be written: {error.strerror}") from error
 
 
 def _run_in_folder(options: DemoOptions, plan: PlayPlan, console: Console) -> int:
