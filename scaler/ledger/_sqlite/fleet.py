@@ -1,7 +1,5 @@
 """Workers: registered, told to leave, gone; and what every reply tells them."""
 
-
-
 import dataclasses
 import json
 from collections.abc import Iterable
