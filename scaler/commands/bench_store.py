@@ -6,6 +6,7 @@ the same client library, options, lock and wait for the disk.
 """
 
 import importlib.util
+import os
 import shutil
 import socket
 import sqlite3
@@ -43,15 +44,20 @@ class Floor(Protocol):
 
 
 class SqliteFloor:
-    """Two transactions of one statement each, or of one statement a row where that is fewer."""
+    """Two transactions of one statement each, or of one statement a row where that is fewer.
+
+    Its writers queue and sync as those of the ledger do, so that only what is written differs.
+    """
 
     def __init__(self, url: str) -> None:
         from scaler.ledger._sqlite.sidecar import Sidecar
         from scaler.ledger._sqlite.store import connect
 
         path = Path(url.removeprefix("sqlite://")).with_name("raw.db")
-        self._lock = Sidecar(path.with_name("raw.db.fence"), 10.0)
+        self._turn = Sidecar(path.with_name("raw.db.fence"), 10.0).turn
         self._db = connect(path, 10.0, may_create=True)
+        self._db.execute("SELECT 1 FROM raw LIMIT 1").fetchall()
+        self._log = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
 
     @staticmethod
     def create(folder: Path) -> None:
@@ -62,7 +68,7 @@ class SqliteFloor:
 
     def fill(self, rows: int) -> None:
         """Add rows that can be taken."""
-        with self._lock:
+        with self._turn:
             self._db.execute("BEGIN IMMEDIATE")
             self._db.executemany("INSERT INTO raw (state) VALUES (?)", ((0,) for _ in range(rows)))
             self._db.execute("COMMIT")
@@ -72,23 +78,29 @@ class SqliteFloor:
         query = (
             "UPDATE raw SET state = 1 WHERE id IN (SELECT id FROM raw WHERE state = 0 ORDER BY id LIMIT ?) RETURNING id"
         )
-        with self._lock:
-            return self._db.execute(query, (n,)).fetchall()
+        with self._turn:
+            rows = self._db.execute(query, (n,)).fetchall()
+        os.fdatasync(self._log)
+        return rows
 
     def finish(self, rows: Sequence[object], body: bytes) -> None:
         """Finish rows with this body."""
         query = "UPDATE raw SET state = 2, body = ? WHERE id = ?"
-        with self._lock:
-            if len(rows) == 1:
-                self._db.execute(query, (body, *rows[0]))  # type: ignore[misc]
-                return
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.executemany(query, [(body, *row) for row in rows])  # type: ignore[misc]
-            self._db.execute("COMMIT")
+        with self._turn:
+            self._finish(query, [(body, *row) for row in rows])  # type: ignore[misc]
+        os.fdatasync(self._log)
+
+    def _finish(self, query: str, values: list[tuple[object, ...]]) -> None:
+        if len(values) == 1:
+            self._db.execute(query, values[0])
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        self._db.executemany(query, values)
+        self._db.execute("COMMIT")
 
     def clear(self) -> None:
         """Forget finished rows."""
-        with self._lock:
+        with self._turn:
             self._db.execute("DELETE FROM raw WHERE state = 2")
 
 

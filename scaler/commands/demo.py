@@ -2,19 +2,21 @@
 
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from rich.console import Console
 from rich.table import Table
 
 from scaler.demo.moments import Moment, Run
-from scaler.demo.play_plan import DemoError, play_plan
+from scaler.demo.play_plan import DemoError, PlayPlan, play_plan
 from scaler.demo.summary import Labels, Summary, summarise, tokens_in_progress
 from scaler.demo.view import View, open_view
 from scaler.demo.watch import Watch
@@ -25,6 +27,7 @@ from scaler.ledger.history import HistoryEvent
 from scaler.model.work import ReleaseReason
 
 LOOK_EVERY_S = 0.5
+PLOT_SUFFIXES = (".png", ".svg")
 LIMIT_S = 175.0
 """A demo that has not finished its updates by then is ended, and says so."""
 
@@ -46,11 +49,44 @@ def run_demo(options: DemoOptions) -> int:
     """0: nothing lost, nothing doubled; 1: something was, or it did not finish; 2: wrong input; 130: Ctrl-C."""
     console = Console()
     try:
+        _check(options)
         plan = play_plan(options.trace)
     except DemoError as error:
         print(error, file=sys.stderr)
         return 2
-    with _folder(options.keep) as folder:
+    try:
+        return _run_in_folder(options, plan, console)
+    except KeyboardInterrupt:
+        console.print("stopping", style="dim")
+        return 130
+
+
+def _check(options: DemoOptions) -> None:
+    """Refuse before the run what would spoil it, or its end."""
+    if options.updates < 1:
+        raise DemoError(f"--updates {options.updates}: at least 1")
+    if options.plot is not None and options.plot.suffix.lower() not in PLOT_SUFFIXES:
+        raise DemoError(f"--plot {options.plot}: its name must end in {' or '.join(PLOT_SUFFIXES)}")
+    if options.keep is not None and options.keep.exists() and not options.keep.is_dir():
+        raise DemoError(f"--keep {options.keep}: not a folder")
+    if options.keep is not None and options.keep.exists() and any(options.keep.iterdir()):
+        raise DemoError(f"--keep {options.keep}: it is not empty, and two runs in one folder would be summed up as one")
+    for file in (options.summary, options.plot):
+        if file is not None:
+            _check_writable(file)
+
+
+def _check_writable(file: Path) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("ab"):
+            pass
+    except OSError as error:
+        raise DemoError(f"{file}: it cannot be written: {error.strerror}") from error
+
+
+def _run_in_folder(options: DemoOptions, plan: PlayPlan, console: Console) -> int:
+    with _stopped_by(signal.default_int_handler), _folder(options.keep) as folder:
         world = World(
             folder=folder,
             seed=options.seed,
@@ -70,11 +106,10 @@ def _play(world: World, options: DemoOptions, console: Console) -> int:
         with open_view(console, options.updates, world.scale.ceiling) as view:
             problem = _watch(watch, view)
         moments = watch.moments
-    except KeyboardInterrupt:
-        console.print("stopping", style="dim")
-        return 130
     finally:
-        world.stop()
+        # A second signal would leave processes behind; the stop is bounded, so it is not needed either.
+        with _stopped_by(signal.SIG_IGN):
+            world.stop()
     return _conclude(world, Watch(world, world.open_ledger(), started_at_s), moments, problem, options, console)
 
 
@@ -147,6 +182,17 @@ def _print(summary: Summary, console: Console) -> None:
     console.print(table)
     verdict = "nothing lost, nothing doubled" if summary.ok else "SOMETHING WAS LOST OR DOUBLED"
     console.print(verdict, style="green" if summary.ok else "bold red")
+
+
+@contextmanager
+def _stopped_by(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> Iterator[None]:
+    """SIGTERM and SIGHUP end the demo like Ctrl-C: workers outlive a demo that does not end them."""
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 @contextmanager

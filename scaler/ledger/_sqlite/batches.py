@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from scaler.ledger._sqlite.groups import drop_as_stale, drop_groups, sweep_stale, unit_range
 from scaler.ledger._sqlite.objects import UnitObjects
 from scaler.ledger._sqlite.schema import CONSUMED, DONE, READY, TAKEN
-from scaler.ledger._sqlite.specs import SPEC_COLUMNS, SPEC_TABLES, unit_of
+from scaler.ledger._sqlite.specs import read_specs, unit_of
 from scaler.ledger._sqlite.transaction import Transaction
 from scaler.ledger.bodies import decode_sample, unpack
 from scaler.ledger.history import EventKind, Scalar
@@ -176,12 +176,13 @@ def _ack_one(tx: Transaction, batch_id: int) -> bool:
 
 def _read_group(tx: Transaction, gid: int) -> GroupSamples:
     rows = tx.db.execute(
-        f"SELECT u.attempt, b.body, {SPEC_COLUMNS} FROM {SPEC_TABLES} JOIN samples b ON b.uid = u.uid"
+        "SELECT u.uid, u.name, u.resume, u.attempt, b.body FROM units u JOIN samples b ON b.uid = u.uid"
         " WHERE u.uid >= ? AND u.uid < ? ORDER BY u.uid",
         unit_range(gid),
     ).fetchall()
-    units = tuple(unit_of(tx.objects, spec) for _, _, *spec in rows)
-    records = zip(units, (record for _, record, *_ in rows), strict=True)
+    specs = read_specs(tx.db, [uid for uid, *_ in rows])
+    units = tuple(unit_of(tx.objects, uid, name, resume, specs[uid]) for uid, name, resume, _, _ in rows)
+    records = zip(units, (record for *_, record in rows), strict=True)
     return GroupSamples(
         group_id=units[0].group_id,
         group_epoch=units[0].group_epoch,
@@ -190,5 +191,5 @@ def _read_group(tx: Transaction, gid: int) -> GroupSamples:
             decode_sample(unit.unit_id, unpack(UnitObjects(tx.objects, unit.unit_id), record))
             for unit, record in records
         ),
-        attempts=tuple(attempt for attempt, *_ in rows),
+        attempts=tuple(attempt for *_, attempt, _ in rows),
     )

@@ -1,7 +1,5 @@
 """Workers: registered, told to leave, gone; and what every reply tells them."""
 
-# ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
-
 import dataclasses
 import json
 from collections.abc import Iterable
@@ -9,29 +7,28 @@ from dataclasses import dataclass
 from typing import Any
 
 from scaler.ledger._sqlite.returning import give_back_all
-from scaler.ledger._sqlite.schema import DROPPED, LEASED, WORKER_BITS
+from scaler.ledger._sqlite.schema import DROPPED, WORKER_BITS
 from scaler.ledger._sqlite.transaction import Transaction
-from scaler.ledger._sqlite.units import name_units, units_where
+from scaler.ledger._sqlite.units import leases_by_owner, units_where
 from scaler.ledger.contract import Control
 from scaler.ledger.history import EventKind
 from scaler.model.job import DrainMark, WorkerIdentity, WorkerRecord, WorkerStatus
 from scaler.model.work import ReleaseReason
 
 GONE_SHOWN_S = 3600.0
-_COLUMNS = "wid, name, drain_deadline_s, drain_reason, drain_epoch, gone"
 _NOT_READY = WorkerStatus(ready=False)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """The fields are `_COLUMNS`, in order."""
+    """What every call of a worker needs to know of it."""
 
     wid: int
     name: str
+    gone: int
     drain_deadline_s: float | None
     drain_reason: str | None
     drain_epoch: int | None
-    gone: int
 
     @property
     def may_lease(self) -> bool:
@@ -41,31 +38,42 @@ class WorkerRow:
 
 def find_worker(tx: Transaction, worker: str) -> WorkerRow | None:
     """A worker that was ever registered and not forgotten since."""
-    row = tx.db.execute(f"SELECT {_COLUMNS} FROM workers WHERE job = ? AND name = ?", (tx.job, worker)).fetchone()
+    wid = tx.cache.wids.get(worker)
+    row = None if wid is None else _hot_row(tx, wid)
     if row is None:
-        return None
-    tx.cache.wids[worker] = row[0]
-    return WorkerRow(*row)
+        # Unknown here, or forgotten when it had gone and registered anew since.
+        found = tx.db.execute("SELECT wid FROM workers WHERE job = ? AND name = ?", (tx.job, worker)).fetchone()
+        if found is None:
+            return None
+        wid = tx.cache.wids[worker] = int(found[0])
+        row = _hot_row(tx, wid)
+    return None if wid is None or row is None else WorkerRow(wid, worker, *row)
+
+
+def _hot_row(tx: Transaction, wid: int) -> tuple[Any, ...] | None:
+    query = "SELECT gone, drain_deadline_s, drain_reason, drain_epoch FROM counters WHERE id = ?"
+    row: tuple[Any, ...] | None = tx.db.execute(query, (_row_id(tx, wid),)).fetchone()
+    return row
+
+
+def _row_id(tx: Transaction, wid: int) -> int:
+    return tx.job << WORKER_BITS | wid
 
 
 def note_heartbeat(tx: Transaction, worker: str, status: WorkerStatus) -> WorkerRow | None:
     """Keep what a worker says of itself."""
-    row = tx.db.execute(
-        f"UPDATE workers SET seen_at_s = ?, status = ? WHERE job = ? AND name = ? RETURNING {_COLUMNS}",
-        (tx.now_s, json.dumps(dataclasses.asdict(status)), tx.job, worker),
-    ).fetchone()
-    return None if row is None else WorkerRow(*row)
+    row = find_worker(tx, worker)
+    if row is not None:
+        text = json.dumps(dataclasses.asdict(status))
+        tx.db.execute("UPDATE workers SET seen_at_s = ?, status = ? WHERE wid = ?", (tx.now_s, text, row.wid))
+    return row
 
 
 def note_commits(tx: Transaction, worker: str, samples: int) -> None:
     """Count a worker's samples; those of one that nobody registered count nowhere."""
-    wid = tx.cache.wids.get(worker)
-    if wid is None:
-        row = find_worker(tx, worker)
-        if row is None:
-            return
-        wid = row.wid
-    tx.db.execute("UPDATE counters SET samples = samples + ? WHERE id = ?", (samples, tx.job << WORKER_BITS | wid))
+    row = find_worker(tx, worker)
+    if row is not None:
+        tx.db.execute("UPDATE counters SET samples = samples + ? WHERE id = ?", (samples, _row_id(tx, row.wid)))
 
 
 def control_of(
@@ -91,11 +99,10 @@ def register(tx: Transaction, identity: WorkerIdentity) -> int:
     if before is not None:
         give_back_all(tx, before.wid, identity.worker, ReleaseReason.SUPERSEDED)
     wid, incarnation = tx.db.execute(
-        "INSERT INTO workers (job, name, identity, incarnation, registered_at_s, seen_at_s, status, gone)"
-        " VALUES (?1, ?2, ?3, 1, ?4, ?4, ?5, 0) ON CONFLICT (job, name) DO UPDATE SET"
+        "INSERT INTO workers (job, name, identity, incarnation, registered_at_s, seen_at_s, status)"
+        " VALUES (?1, ?2, ?3, 1, ?4, ?4, ?5) ON CONFLICT (job, name) DO UPDATE SET"
         " identity = excluded.identity, incarnation = incarnation + 1, registered_at_s = excluded.registered_at_s,"
-        " seen_at_s = excluded.seen_at_s, status = excluded.status, gone = 0,"
-        " drain_deadline_s = NULL, drain_reason = NULL, drain_epoch = NULL RETURNING wid, incarnation",
+        " seen_at_s = excluded.seen_at_s, status = excluded.status RETURNING wid, incarnation",
         (
             tx.job,
             identity.worker,
@@ -104,7 +111,7 @@ def register(tx: Transaction, identity: WorkerIdentity) -> int:
             json.dumps(dataclasses.asdict(_NOT_READY)),
         ),
     ).fetchone()
-    tx.db.execute("INSERT OR REPLACE INTO counters (id, samples) VALUES (?, 0)", (tx.job << WORKER_BITS | wid,))
+    tx.db.execute("INSERT OR REPLACE INTO counters (id, samples, gone) VALUES (?, 0, 0)", (_row_id(tx, wid),))
     tx.record(EventKind.WORKER_REGISTERED, worker=identity.worker, data={"incarnation": incarnation})
     return int(incarnation)
 
@@ -132,8 +139,8 @@ def undrain(tx: Transaction, worker: str, epoch: int) -> bool:
 
 def _mark(tx: Transaction, row: WorkerRow, deadline_s: float | None, reason: str | None, epoch: int) -> None:
     tx.db.execute(
-        "UPDATE workers SET drain_deadline_s = ?, drain_reason = ?, drain_epoch = ? WHERE wid = ?",
-        (deadline_s, reason, None if deadline_s is None else epoch, row.wid),
+        "UPDATE counters SET drain_deadline_s = ?, drain_reason = ?, drain_epoch = ? WHERE id = ?",
+        (deadline_s, reason, None if deadline_s is None else epoch, _row_id(tx, row.wid)),
     )
     facts = {"deadline_s": deadline_s, "reason": reason, "epoch": epoch}
     tx.record(EventKind.WORKER_DRAINED, worker=row.name, data=facts)
@@ -147,17 +154,20 @@ def release_worker(tx: Transaction, worker: str, reason: ReleaseReason, epoch: i
     if row is None or row.gone:
         return 0
     released = give_back_all(tx, row.wid, worker, reason)
-    tx.db.execute("UPDATE workers SET gone = 1, seen_at_s = ? WHERE wid = ?", (tx.now_s, row.wid))
+    tx.db.execute("UPDATE counters SET gone = 1 WHERE id = ?", (_row_id(tx, row.wid),))
+    tx.db.execute("UPDATE workers SET seen_at_s = ? WHERE wid = ?", (tx.now_s, row.wid))
     tx.record(EventKind.WORKER_GONE, worker=worker, data={"reason": reason.value})
     return released
 
 
 def forget_gone(tx: Transaction) -> None:
     """Forget workers that nobody is shown any more."""
-    forgotten = tx.db.execute(
-        "DELETE FROM workers WHERE job = ? AND gone AND seen_at_s < ? RETURNING wid", (tx.job, tx.now_s - GONE_SHOWN_S)
+    gone = tx.db.execute(
+        "SELECT wid FROM workers JOIN counters ON id = ? | wid WHERE job = ? AND gone AND seen_at_s < ?",
+        (_row_id(tx, 0), tx.job, tx.now_s - GONE_SHOWN_S),
     ).fetchall()
-    tx.db.executemany("DELETE FROM counters WHERE id = ?", [(tx.job << WORKER_BITS | wid,) for (wid,) in forgotten])
+    tx.db.executemany("DELETE FROM counters WHERE id = ?", [(_row_id(tx, wid),) for (wid,) in gone])
+    tx.db.executemany("DELETE FROM workers WHERE wid = ?", gone)
 
 
 def records(tx: Transaction) -> tuple[WorkerRecord, ...]:
@@ -166,16 +176,14 @@ def records(tx: Transaction) -> tuple[WorkerRecord, ...]:
         "SELECT wid, identity, incarnation, registered_at_s, seen_at_s, status, drain_deadline_s, drain_reason,"
         " drain_epoch, samples, gone FROM workers JOIN counters ON id = ? | wid"
         " WHERE job = ? AND (NOT gone OR seen_at_s >= ?) ORDER BY wid",
-        (tx.job << WORKER_BITS, tx.job, tx.now_s - GONE_SHOWN_S),
+        (_row_id(tx, 0), tx.job, tx.now_s - GONE_SHOWN_S),
     ).fetchall()
-    return tuple(_record(tx, row) for row in rows)
+    leases = leases_by_owner(tx)
+    return tuple(_record(row, leases.get(row[0], 0)) for row in rows)
 
 
-def _record(tx: Transaction, row: tuple[Any, ...]) -> WorkerRecord:
-    wid, identity, incarnation, registered_at_s, seen_at_s, status, deadline_s, reason, epoch, samples, gone = row
-    (leases,) = tx.db.execute(
-        f"SELECT count(*) FROM units WHERE job = ? AND owner = ? AND state = {LEASED}", (tx.job, wid)
-    ).fetchone()
+def _record(row: tuple[Any, ...], leases: int) -> WorkerRecord:
+    _, identity, incarnation, registered_at_s, seen_at_s, status, deadline_s, reason, epoch, samples, gone = row
     return WorkerRecord(
         identity=WorkerIdentity(**json.loads(identity)),
         incarnation=incarnation,
@@ -190,6 +198,5 @@ def _record(tx: Transaction, row: tuple[Any, ...]) -> WorkerRecord:
 
 
 def _held_in_vain(tx: Transaction, wid: int) -> list[str]:
-    rows = units_where(tx, f"job = ? AND owner = ? AND state = {DROPPED}", tx.job, wid)
-    name_units(tx, rows)
+    rows = units_where(tx, f"u.job = ? AND u.owner = ? AND u.state = {DROPPED}", tx.job, wid)
     return [row.unit_id for row in rows]

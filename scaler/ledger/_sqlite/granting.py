@@ -2,15 +2,15 @@
 
 # ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from scaler.ledger._sqlite.fleet import WorkerRow, control_of, find_worker
 from scaler.ledger._sqlite.returning import end_back_offs, expire
 from scaler.ledger._sqlite.schema import FRESH, INDEX_BITS, LEASED, PENDING
-from scaler.ledger._sqlite.specs import SPEC_COLUMNS, SPEC_TABLES, unit_of
-from scaler.ledger._sqlite.transaction import Transaction
+from scaler.ledger._sqlite.specs import unit_of
+from scaler.ledger._sqlite.transaction import Transaction, unit_id
 from scaler.ledger._sqlite.units import JournalRows, decode_journal, read_journal
 from scaler.ledger.bodies import ObjectStore
 from scaler.ledger.contract import Control, LeaseReply
@@ -18,18 +18,19 @@ from scaler.ledger.history import EventKind
 from scaler.ledger.rules import admissible
 from scaler.model.work import FencingToken, Lease
 
-Taken = tuple[int, int, int, int]
-"""uid, rank, attempt, published"""
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A unit that was handed out."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrantedUnit:
-    """One unit of a grant; its bodies are still bytes."""
-
+    uid: int
+    rank: int
     attempt: int
-    spec: tuple[Any, ...]
-    """`SPEC_COLUMNS`."""
-    journal: JournalRows
+    published: int
+    name: str
+    resume: int
+    journal: JournalRows = ()
+    """Still bytes, to be decoded when the lock is free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class Grant:
     worker: str
     token: FencingToken
     deadline_s: float
-    units: tuple[GrantedUnit, ...]
+    units: tuple[Taken, ...]
     control: Control
 
 
@@ -61,21 +62,21 @@ def grant(tx: Transaction, worker: str, n: int, ttl_s: float) -> Grant:
     )
 
 
-def reply(grant: Grant, objects: ObjectStore) -> LeaseReply:
-    """The leases of a grant."""
-    leases = []
-    for granted in grant.units:
-        unit = unit_of(objects, granted.spec)
-        lease = Lease(
-            unit=unit,
-            owner=grant.worker,
-            fencing_token=grant.token,
-            attempt=granted.attempt,
-            deadline_s=grant.deadline_s,
-            progress=decode_journal(objects, unit.unit_id, granted.journal),
-        )
-        leases.append(lease)
-    return LeaseReply(leases=tuple(leases), control=grant.control)
+def reply(grant: Grant, specs: Mapping[int, tuple[Any, ...]], objects: ObjectStore) -> LeaseReply:
+    """The leases of a grant; a unit without a spec has ended with its group and been forgotten since."""
+    leases = tuple(_lease(grant, unit, specs[unit.uid], objects) for unit in grant.units if unit.uid in specs)
+    return LeaseReply(leases=leases, control=grant.control)
+
+
+def _lease(grant: Grant, taken: Taken, spec: tuple[Any, ...], objects: ObjectStore) -> Lease:
+    return Lease(
+        unit=unit_of(objects, taken.uid, taken.name, taken.resume, spec),
+        owner=grant.worker,
+        fencing_token=grant.token,
+        attempt=taken.attempt,
+        deadline_s=grant.deadline_s,
+        progress=decode_journal(objects, unit_id(taken.name, taken.uid), taken.journal),
+    )
 
 
 def _room(tx: Transaction, n: int) -> int:
@@ -88,29 +89,28 @@ def _room(tx: Transaction, n: int) -> int:
     in_hand = min(counters.half_done, n)
     kept = counters.buffered + counters.half_done + counters.backing_off
     fresh = min(n - in_hand, admissible(tx.settings, counters.running, kept))
-    return min(in_hand + fresh, tx.settings.max_concurrent - counters.running)
+    waiting = counters.pending - counters.backing_off
+    return min(in_hand + fresh, waiting, tx.settings.max_concurrent - counters.running)
 
 
-def _hand_out(tx: Transaction, row: WorkerRow, n: int, deadline_s: float) -> tuple[GrantedUnit, ...]:
+def _hand_out(tx: Transaction, row: WorkerRow, n: int, deadline_s: float) -> tuple[Taken, ...]:
     taken = _take(tx, row.wid, n, deadline_s)
-    if not taken:
-        return ()
-    _admit_rest_of_group(tx, *taken[-1][:2])
     counters = tx.counters
+    _admit(tx, {unit.uid >> INDEX_BITS for unit in taken if unit.rank == counters.admitted})
+    _admit_rest_of_group(tx, taken[-1])
     counters.pending -= len(taken)
-    counters.half_done -= sum(rank < counters.admitted for _, rank, _, _ in taken)
+    counters.half_done -= sum(unit.rank < counters.admitted for unit in taken)
     counters.running += len(taken)
     counters.next_expiry_s = min(deadline_s, counters.next_expiry_s or deadline_s)
-    counters.salvages += sum(published > 0 for _, _, _, published in taken)
-    counters.salvaged_tokens += sum(published for _, _, _, published in taken)
-    specs = _specs(tx, [uid for uid, _, _, _ in taken])
+    counters.salvages += sum(unit.published > 0 for unit in taken)
+    counters.salvaged_tokens += sum(unit.published for unit in taken)
     fence = f"{counters.store_epoch}.{counters.fence}"
-    entries = [(tx.unit_id(specs[uid][1], uid), fence, attempt, published) for uid, _, attempt, published in taken]
+    entries = [(unit_id(unit.name, unit.uid), fence, unit.attempt, unit.published) for unit in taken]
     tx.record(EventKind.LEASED, entries, keys=("fence", "attempt", "progress"), worker=row.name)
-    return tuple(
-        GrantedUnit(attempt=attempt, spec=specs[uid], journal=read_journal(tx, uid) if published else ())
-        for uid, _, attempt, published in taken
-    )
+    for unit in taken:
+        # Whoever leases will name this group again, in heartbeats and in the commit.
+        tx.cache.note_gid(unit.name, unit.uid >> INDEX_BITS)
+    return tuple(replace(unit, journal=read_journal(tx, unit.uid)) if unit.published else unit for unit in taken)
 
 
 def _take(tx: Transaction, wid: int, n: int, deadline_s: float) -> list[Taken]:
@@ -119,33 +119,24 @@ def _take(tx: Transaction, wid: int, n: int, deadline_s: float) -> list[Taken]:
     counters = tx.counters
     counters.fence += 1
     counters.admitted += 1
-    taken: list[Taken] = tx.db.execute(
+    rows = tx.db.execute(
         f"UPDATE units SET state = {LEASED}, owner = ?, deadline_s = ?, store_epoch = ?, fence = ?,"
         " attempt = attempt + 1, rank = min(rank, ?) WHERE uid IN"
         f" (SELECT uid FROM units WHERE job = ? AND state = {PENDING} ORDER BY rank, uid LIMIT ?)"
-        " RETURNING uid, rank, attempt, published",
+        " RETURNING uid, rank, attempt, published, name, resume",
         (wid, deadline_s, counters.store_epoch, counters.fence, counters.admitted, tx.job, n),
     ).fetchall()
-    return sorted(taken, key=lambda unit: (unit[1], unit[0]))
+    return sorted((Taken(*row) for row in rows), key=lambda unit: (unit.rank, unit.uid))
 
 
-def _admit_rest_of_group(tx: Transaction, last_uid: int, rank: int) -> None:
+def _admit(tx: Transaction, gids: Collection[int]) -> None:
+    tx.db.executemany("UPDATE groups SET admitted = 1 WHERE gid = ?", [(gid,) for gid in gids])
+
+
+def _admit_rest_of_group(tx: Transaction, last: Taken) -> None:
     """Only the last group of a call can have been admitted in part; its other units now go before fresh ones."""
-    if rank == tx.counters.admitted:
+    if last.rank == tx.counters.admitted:
         tx.counters.half_done += tx.db.execute(
             f"UPDATE units SET rank = ?1 WHERE uid > ?2 AND uid < ((?2 >> 20) + 1) << 20 AND rank = {FRESH}",
-            (rank, last_uid),
+            (last.rank, last.uid),
         ).rowcount
-
-
-def _specs(tx: Transaction, uids: Sequence[int]) -> dict[int, tuple[Any, ...]]:
-    query = f"SELECT {SPEC_COLUMNS} FROM {SPEC_TABLES} WHERE u.uid "
-    if len(uids) == 1:
-        rows = tx.db.execute(query + "= ?", (uids[0],))
-    else:
-        rows = tx.db.execute(query + "IN (SELECT value FROM json_each(?))", (str(uids),))
-    specs = {row[0]: row for row in rows}
-    for uid, row in specs.items():
-        # Whoever leases will name these groups again, in heartbeats and in the commit.
-        tx.cache.note_gid(row[1], uid >> INDEX_BITS)
-    return specs

@@ -61,19 +61,22 @@ def insert_groups(tx: Transaction, draws: Sequence[tuple[str, int, Sequence[Spec
         groups.append((gid, tx.job, name, len(members), redraws))
         for index, (resume, *spec) in enumerate(members):
             uid = gid << INDEX_BITS | index
-            units.append((uid, tx.job, resume))
-            specs.append((uid, *spec))
+            units.append((uid, tx.job, name, resume))
+            specs.append((uid, len(members), *spec))
             entries.append((unit_id_of(group_id, epoch, index), group_id, epoch, index, len(members)))
     tx.db.executemany(
-        f"INSERT INTO groups (gid, job, name, size, state, committed, redraws) VALUES (?, ?, ?, ?, {OPEN}, 0, ?)",
+        f"INSERT INTO groups (gid, job, name, size, state, admitted, committed, redraws)"
+        f" VALUES (?, ?, ?, ?, {OPEN}, 0, 0, ?)",
         groups,
     )
     tx.db.executemany(
-        "INSERT INTO units (uid, job, state, rank, attempt, store_epoch, fence, resume, published, failures, returns)"
-        f" VALUES (?, ?, {PENDING}, {FRESH}, 0, 0, 0, ?, 0, 0, 0)",
+        "INSERT INTO units (uid, job, name, state, rank, attempt, store_epoch, fence, resume, published, failures, returns)"
+        f" VALUES (?, ?, ?, {PENDING}, {FRESH}, 0, 0, 0, ?, 0, 0, 0)",
         units,
     )
-    tx.db.executemany("INSERT INTO specs (uid, seed, max_tokens, time_bound_s, body) VALUES (?, ?, ?, ?, ?)", specs)
+    tx.db.executemany(
+        "INSERT INTO specs (uid, size, seed, max_tokens, time_bound_s, body) VALUES (?, ?, ?, ?, ?, ?)", specs
+    )
     tx.counters.pending += len(units)
     tx.record(EventKind.UNITS_PUT, entries, keys=("group", "epoch", "index", "group_size"))
 
@@ -94,14 +97,7 @@ def sweep_stale(tx: Transaction) -> None:
     oldest_usable = oldest_usable_version(tx)
     if oldest_usable is None:
         return
-    # A group with a token in it has been admitted; while it is incomplete, one of its units waits or is leased.
-    query = (
-        "SELECT gid FROM groups WHERE gid IN ("
-        f"SELECT uid >> {INDEX_BITS} FROM units WHERE job = ?1 AND state = {PENDING} AND rank < {FRESH}"
-        f" UNION SELECT uid >> {INDEX_BITS} FROM units WHERE job = ?1 AND state = {BACKING_OFF}"
-        f" UNION SELECT uid >> {INDEX_BITS} FROM units WHERE job = ?1 AND owner IS NOT NULL"
-        f") AND state = {OPEN} AND oldest < ?2 ORDER BY gid"
-    )
+    query = f"SELECT gid FROM groups WHERE job = ? AND state = {OPEN} AND admitted = 1 AND oldest < ? ORDER BY gid"
     drop_as_stale(tx, [gid for (gid,) in tx.db.execute(query, (tx.job, oldest_usable)).fetchall()])
 
 

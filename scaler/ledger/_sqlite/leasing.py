@@ -139,7 +139,7 @@ def _store_samples(tx: Transaction, worker: str, accepted: Sequence[tuple[UnitRo
     for unit, packed in accepted:
         by_group.setdefault(unit.gid, []).append(packed.oldest_version)
         if unit.published:
-            forget_bodies(tx, "progress", unit.unit_id.rpartition("/")[0], unit.uid, unit.uid + 1)
+            forget_bodies(tx, "progress", unit.name, unit.uid, unit.uid + 1)
     for gid, versions in by_group.items():
         _grow_group(tx, gid, versions)
     for unit, packed in accepted:

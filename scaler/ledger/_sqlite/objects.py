@@ -9,16 +9,16 @@ be deleted on refusal: two holders may have made the very same bytes.)
 
 import hashlib
 
-from scaler.ledger._sqlite.transaction import Transaction
+from scaler.ledger._sqlite.transaction import Transaction, unit_id
 from scaler.ledger.bodies import ObjectStore, object_key
 
 
 class UnitObjects:
     """A unit's own corner of an object store."""
 
-    def __init__(self, objects: ObjectStore, unit_id: str) -> None:
+    def __init__(self, objects: ObjectStore, owner: str) -> None:
         self._objects = objects
-        self._unit_id = unit_id
+        self._owner = owner
 
     def put(self, key: str, body: bytes) -> None:
         """Store durably."""
@@ -33,14 +33,14 @@ class UnitObjects:
         self._objects.delete(self._own(key))
 
     def _own(self, key: str) -> str:
-        return f"{hashlib.sha256(self._unit_id.encode()).hexdigest()[:32]}-{key}"
+        return f"{hashlib.sha256(self._owner.encode()).hexdigest()[:32]}-{key}"
 
 
-def delete_object(objects: ObjectStore, unit_id: str, record: bytes) -> None:
+def delete_object(objects: ObjectStore, owner: str, record: bytes) -> None:
     """Delete the object that a record names, if it names one."""
     key = object_key(record)
     if key is not None:
-        UnitObjects(objects, unit_id).delete(key)
+        UnitObjects(objects, owner).delete(key)
 
 
 def forget_bodies(tx: Transaction, table: str, name: str, first_uid: int, end_uid: int) -> None:
@@ -49,4 +49,4 @@ def forget_bodies(tx: Transaction, table: str, name: str, first_uid: int, end_ui
         f"DELETE FROM {table} WHERE uid >= ? AND uid < ? RETURNING uid, iif(substr(body, 1, 1) = x'01', body, NULL)",
         (first_uid, end_uid),
     ).fetchall()
-    tx.garbage.extend((tx.unit_id(name, uid), record) for uid, record in rows if record is not None)
+    tx.garbage.extend((unit_id(name, uid), record) for uid, record in rows if record is not None)

@@ -8,7 +8,7 @@ from typing import Any
 
 from scaler.ledger._sqlite.schema import BACKING_OFF, READY, SEQ_BITS, UNIT_STATES
 from scaler.ledger._sqlite.store import Store
-from scaler.ledger._sqlite.transaction import Transaction
+from scaler.ledger._sqlite.transaction import Transaction, unit_id
 from scaler.ledger.contract import CensusEntry, DeadLetter
 from scaler.ledger.history import EventKind, HistoryEntry, HistoryEvent
 from scaler.ledger.rules import admissible
@@ -72,15 +72,14 @@ def census(store: Store) -> Iterator[CensusEntry]:
     while page := _census_page(store, after):
         for uid, name, state, store_epoch, fence, attempt in page:
             token = FencingToken(store_epoch, fence) if attempt else None
-            yield CensusEntry(Transaction.unit_id(name, uid), UNIT_STATES[state], token)
+            yield CensusEntry(unit_id(name, uid), UNIT_STATES[state], token)
         after = page[-1][0]
 
 
 def _census_page(store: Store, after: int) -> list[tuple[int, str, int, int, int, int]]:
     with store.read() as tx:
         return tx.db.execute(
-            "SELECT u.uid, g.name, u.state, u.store_epoch, u.fence, u.attempt"
-            " FROM units u JOIN groups g ON g.gid = u.uid >> 20 WHERE u.uid > ? AND u.job = ? ORDER BY u.uid LIMIT ?",
+            "SELECT uid, name, state, store_epoch, fence, attempt FROM units WHERE uid > ? AND job = ? ORDER BY uid LIMIT ?",
             (after, tx.job, _CENSUS_PAGE),
         ).fetchall()
 

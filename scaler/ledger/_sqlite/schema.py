@@ -4,10 +4,12 @@ A file holds several jobs; every table says whose a row is. Ids: a group has a n
 were put and never used again; unit `index` of it has the row id `gid << 20 | index`, so that a group's units lie side by
 side and a unit is found from its id with one look-up of the group's name.
 
-Hot and cold are apart: a unit's row is small and changes often; its prompt (`specs`), journal (`progress`) and sample
-are written once. What has to be searched is in partial indexes, so that finished units cost nothing. Everything that
-`stats` says is a counter. A job's counters, and how many samples each worker committed, share one table because every
-commit changes both: that is one page to write instead of two.
+Hot and cold are apart: a unit's row is small and changes often (the name of its group is in it, so that a lease need
+not look there); its prompt (`specs`), journal (`progress`) and sample are written once. What has to be searched is in
+partial indexes, so that finished units cost nothing. Leased units have none: they are found through their groups, which
+enter and leave theirs once, not with every unit. Everything that `stats` says is a counter. A job's counters share
+one table with what calls need to know of their worker: each write of one client empties the page caches of all others,
+and so pages touched are what a call costs.
 """
 
 # ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
@@ -41,7 +43,7 @@ FRESH = 1 << 62
 SEQ_BITS = 40
 """A history row's id is `job << 40 | seq`."""
 WORKER_BITS = 40
-"""In `counters`, a job's row has the id `job << 40`, and a worker's `job << 40 | wid`, with nothing but `samples`."""
+"""In `counters`, a job's row has the id `job << 40`, and a worker's `job << 40 | wid`, with the first five columns only."""
 
 _TABLES = f"""
 CREATE TABLE jobs (
@@ -49,7 +51,8 @@ CREATE TABLE jobs (
     bare_through INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE counters (
-    id INTEGER PRIMARY KEY, samples INTEGER,
+    id INTEGER PRIMARY KEY,
+    samples INTEGER, gone INTEGER, drain_deadline_s REAL, drain_reason TEXT, drain_epoch INTEGER,
     store_epoch INTEGER, fence INTEGER, seq INTEGER, configured INTEGER, admitted INTEGER, ready INTEGER, batch INTEGER,
     trainer_epoch INTEGER, controller_epoch INTEGER, version INTEGER, version_epoch INTEGER, next_expiry_s REAL,
     next_due_s REAL, pending INTEGER, half_done INTEGER, backing_off INTEGER, running INTEGER, in_vain INTEGER,
@@ -60,25 +63,26 @@ CREATE TABLE next_gid (one INTEGER PRIMARY KEY CHECK (one = 1), gid INTEGER NOT 
 INSERT INTO next_gid VALUES (1, 1);
 CREATE TABLE groups (
     gid INTEGER PRIMARY KEY, job INTEGER NOT NULL, name TEXT NOT NULL, size INTEGER NOT NULL, state INTEGER NOT NULL,
-    committed INTEGER NOT NULL, redraws INTEGER NOT NULL, oldest INTEGER, ready INTEGER, ready_at_s REAL,
-    batch INTEGER, place INTEGER, final_seq INTEGER
+    admitted INTEGER NOT NULL, committed INTEGER NOT NULL, redraws INTEGER NOT NULL, oldest INTEGER, ready INTEGER,
+    ready_at_s REAL, batch INTEGER, place INTEGER, final_seq INTEGER
 );
 CREATE UNIQUE INDEX groups_by_name ON groups (job, name);
+CREATE INDEX groups_in_flight ON groups (job) WHERE state = {OPEN} AND admitted = 1;
 CREATE INDEX groups_ready ON groups (job, ready) WHERE state = {READY};
 CREATE INDEX groups_taken ON groups (job, batch, place) WHERE state = {TAKEN};
 CREATE INDEX groups_final ON groups (job, final_seq) WHERE final_seq IS NOT NULL;
 CREATE TABLE units (
-    uid INTEGER PRIMARY KEY, job INTEGER NOT NULL, state INTEGER NOT NULL, rank INTEGER NOT NULL,
+    uid INTEGER PRIMARY KEY, job INTEGER NOT NULL, name TEXT NOT NULL, state INTEGER NOT NULL, rank INTEGER NOT NULL,
     attempt INTEGER NOT NULL, store_epoch INTEGER NOT NULL, fence INTEGER NOT NULL, owner INTEGER, deadline_s REAL,
     due_s REAL, resume INTEGER NOT NULL, published INTEGER NOT NULL, oldest INTEGER, failures INTEGER NOT NULL,
     returns INTEGER NOT NULL, tokens INTEGER
 );
 CREATE INDEX units_pending ON units (job, rank) WHERE state = {PENDING};
 CREATE INDEX units_backing_off ON units (job, due_s) WHERE state = {BACKING_OFF};
-CREATE INDEX units_held ON units (job, owner, state) WHERE owner IS NOT NULL;
+CREATE INDEX units_in_vain ON units (job, owner) WHERE state = {DROPPED} AND owner IS NOT NULL;
 CREATE TABLE specs (
-    uid INTEGER PRIMARY KEY, seed INTEGER NOT NULL, max_tokens INTEGER NOT NULL, time_bound_s REAL NOT NULL,
-    body BLOB NOT NULL
+    uid INTEGER PRIMARY KEY, size INTEGER NOT NULL, seed INTEGER NOT NULL, max_tokens INTEGER NOT NULL,
+    time_bound_s REAL NOT NULL, body BLOB NOT NULL
 );
 CREATE TABLE progress (uid INTEGER NOT NULL, start INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (uid, start))
     WITHOUT ROWID;
@@ -90,8 +94,7 @@ CREATE TABLE batches (
 CREATE INDEX batches_open ON batches (job, batch) WHERE acked = 0;
 CREATE TABLE workers (
     wid INTEGER PRIMARY KEY AUTOINCREMENT, job INTEGER NOT NULL, name TEXT NOT NULL, identity TEXT NOT NULL,
-    incarnation INTEGER NOT NULL, registered_at_s REAL NOT NULL, seen_at_s REAL NOT NULL, status TEXT NOT NULL,
-    drain_deadline_s REAL, drain_reason TEXT, drain_epoch INTEGER, gone INTEGER NOT NULL
+    incarnation INTEGER NOT NULL, registered_at_s REAL NOT NULL, seen_at_s REAL NOT NULL, status TEXT NOT NULL
 );
 CREATE UNIQUE INDEX workers_by_name ON workers (job, name);
 CREATE TABLE dead_letters (job INTEGER NOT NULL, unit_id TEXT NOT NULL, failures INTEGER NOT NULL, error TEXT NOT NULL);

@@ -1,5 +1,6 @@
 """What a unit asks for, read back: decoded once for the units that share a prompt, which are those of a group."""
 
+import sqlite3
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -9,21 +10,28 @@ from scaler.ledger._sqlite.objects import UnitObjects
 from scaler.ledger._sqlite.schema import INDEX_MASK
 from scaler.ledger._sqlite.units import RESUMES
 from scaler.ledger.bodies import ObjectStore, decode_prompt, object_key, unpack
-from scaler.model.work import WorkUnit
-
-SPEC_COLUMNS = "u.uid, g.name, g.size, u.resume, s.seed, s.max_tokens, s.time_bound_s, s.body"
-SPEC_TABLES = "units u JOIN groups g ON g.gid = u.uid >> 20 JOIN specs s ON s.uid = u.uid"
+from scaler.model.work import WorkUnit, unit_id_of
 
 
-def unit_of(objects: ObjectStore, row: Sequence[Any]) -> WorkUnit:
-    """The unit of a row of `SPEC_COLUMNS`."""
-    uid, name, size, resume, seed, max_tokens, time_bound_s, record = row
+def read_specs(db: sqlite3.Connection, uids: Sequence[int]) -> dict[int, tuple[Any, ...]]:
+    """Rows of `specs` without their ids, by id. Needs no transaction: they never change, and go only with their group."""
+    if len(uids) == 1:
+        rows = db.execute("SELECT * FROM specs WHERE uid = ?", (uids[0],))
+    else:
+        rows = db.execute("SELECT * FROM specs WHERE uid IN (SELECT value FROM json_each(?))", (str(uids),))
+    return {uid: tuple(spec) for uid, *spec in rows}
+
+
+def unit_of(objects: ObjectStore, uid: int, name: str, resume: int, spec: tuple[Any, ...]) -> WorkUnit:
+    """The unit of its row and its spec."""
+    size, seed, max_tokens, time_bound_s, record = spec
     group_id, epoch = split_name(name)
     index = uid & INDEX_MASK
     if object_key(record) is None:
         prompt, payload = _decode_inline(record)
     else:
-        prompt, payload = decode_prompt(unpack(UnitObjects(objects, f"{name}/{index}"), record))
+        owner = unit_id_of(group_id, epoch, index)
+        prompt, payload = decode_prompt(unpack(UnitObjects(objects, owner), record))
     return WorkUnit(
         group_id=group_id,
         group_epoch=epoch,

@@ -15,14 +15,16 @@ Invariants
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from scaler.ledger._sqlite import schema
 from scaler.ledger._sqlite.objects import delete_object
 from scaler.ledger._sqlite.returning import void_leases
 from scaler.ledger._sqlite.sidecar import Sidecar
+from scaler.ledger._sqlite.specs import read_specs
 from scaler.ledger._sqlite.transaction import INSERT_COUNTERS, ClientCache, Transaction, new_counters
 from scaler.ledger.bodies import FolderStore
 from scaler.ledger.contract import LedgerRefused, LedgerUnavailable
@@ -31,8 +33,6 @@ from scaler.ledger.history import EventKind
 LOST_HISTORY_GAP = 1 << 20
 """Trainer epochs and batch numbers are raised by this with the store epoch: a checkpoint may name some that are lost."""
 _CHECKPOINT_PAGES = 4000
-_MAPPED_BYTES = 1 << 30
-"""Each write of another client empties this one's page cache; what is mapped need not be copied again."""
 _AWAY_CODES = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
@@ -46,6 +46,9 @@ _REFUSED_CODES = {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_
 
 class Store:
     """One client's hold on the file, for one job."""
+
+    _log = -1
+    """Descriptor of the write-ahead log."""
 
     def __init__(self, path: Path, job: str, now_s: Callable[[], float], busy_timeout_s: float) -> None:
         self._path = path
@@ -90,6 +93,13 @@ class Store:
             finally:
                 self._roll_back()
 
+    def specs(self, uids: Sequence[int]) -> dict[int, tuple[Any, ...]]:
+        """What units ask for, by row id."""
+        if not uids:
+            return {}
+        with translated():
+            return read_specs(self._db, uids)
+
     def close(self) -> None:
         """Give up file and lock."""
         self._db.close()
@@ -133,7 +143,6 @@ class Store:
                 sidecar.close()
                 raise
             self._sidecar = sidecar
-            self._log = -1
             try:
                 with sidecar.turn:
                     opened = self._file_id()
@@ -218,7 +227,6 @@ def connect(path: Path, busy_timeout_s: float, *, may_create: bool) -> sqlite3.C
         db.execute("PRAGMA secure_delete = OFF")
         db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         db.execute("PRAGMA cache_size = -32000")
-        db.execute(f"PRAGMA mmap_size = {_MAPPED_BYTES}")
     except BaseException:
         db.close()
         raise

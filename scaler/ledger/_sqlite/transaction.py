@@ -167,19 +167,19 @@ class Transaction:
         self.cache.note_gid(name, row[0])
         return int(row[0])
 
-    @staticmethod
-    def unit_id(name: str, uid: int) -> str:
-        """A unit's id, of its group's name and its row id."""
-        return f"{name}/{uid & INDEX_MASK}"
-
     def uids_of(self, unit_ids: Sequence[str]) -> list[int | None]:
         """Row ids of units; None for an id that no unit has."""
         uids: list[int | None] = []
-        for unit_id in unit_ids:
-            name, _, index = unit_id.rpartition("/")
+        for wanted in unit_ids:
+            name, _, index = wanted.rpartition("/")
             gid = self.gid_of(name)
             uids.append(None if gid is None or not index.isdecimal() else gid << INDEX_BITS | int(index))
         return uids
+
+
+def unit_id(name: str, uid: int) -> str:
+    """A unit's id, of its group's name and its row id."""
+    return f"{name}/{uid & INDEX_MASK}"
 
 
 def dump_settings(settings: JobSettings) -> str:

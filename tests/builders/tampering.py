@@ -1,0 +1,144 @@
+"""Hands in a store that no ledger's call would make: one small class an engine, so that audit can be put to the test."""
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Protocol
+
+from scaler.ledger._sqlite.schema import INDEX_BITS, PENDING, SEQ_BITS
+from scaler.ledger.history import HistoryEvent
+from tests.builders.valkey_server import ValkeyServer
+
+
+class Tamperer(Protocol):
+    """Changes the one job of a store behind its ledger's back."""
+
+    @property
+    def url(self) -> str:
+        """The ledger's URL, for a command line."""
+        ...
+
+    @property
+    def job(self) -> str:
+        """The job's name in the store."""
+        ...
+
+    def remove_unit(self, unit_id: str) -> None:
+        """Delete its row."""
+        ...
+
+    def make_pending(self, unit_id: str) -> None:
+        """As if nobody had leased it."""
+        ...
+
+    def set_fence_counter(self, unit_id: str, counter: int) -> None:
+        """Another fence than the history tells."""
+        ...
+
+    def remove_event(self, seq: int) -> None:
+        """Delete an event."""
+        ...
+
+    def append_event(self, event: HistoryEvent) -> None:
+        """Add an event under its own number, which must be the newest; about leases, commits and batches only."""
+        ...
+
+
+class SqliteTamperer:
+    """By SQL."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def url(self) -> str:
+        return f"sqlite://{self._path}"
+
+    @property
+    def job(self) -> str:
+        return str(self._one("SELECT name FROM jobs"))
+
+    def remove_unit(self, unit_id: str) -> None:
+        self._change("DELETE FROM units WHERE uid = ?", self._uid(unit_id))
+
+    def make_pending(self, unit_id: str) -> None:
+        self._change("UPDATE units SET state = ? WHERE uid = ?", PENDING, self._uid(unit_id))
+
+    def set_fence_counter(self, unit_id: str, counter: int) -> None:
+        self._change("UPDATE units SET fence = ? WHERE uid = ?", counter, self._uid(unit_id))
+
+    def remove_event(self, seq: int) -> None:
+        self._change("DELETE FROM history WHERE hid = ?", self._hid(seq))
+
+    def append_event(self, event: HistoryEvent) -> None:
+        keys = list(event.entries[0].data)
+        entries = [[entry.subject, *entry.data.values()] for entry in event.entries]
+        body = json.dumps([dict(event.data), keys, entries])
+        row = (self._hid(event.seq), event.at_s, event.kind.value, event.worker, body)
+        self._change("INSERT INTO history (hid, at_s, kind, worker, body) VALUES (?, ?, ?, ?, ?)", *row)
+
+    def _uid(self, unit_id: str) -> int:
+        group, _, index = unit_id.rpartition("/")
+        return int(str(self._one("SELECT gid FROM groups WHERE name = ?", group))) << INDEX_BITS | int(index)
+
+    def _hid(self, seq: int) -> int:
+        return int(str(self._one("SELECT job FROM jobs"))) << SEQ_BITS | seq
+
+    def _one(self, query: str, *values: object) -> object:
+        with closing(sqlite3.connect(self._path)) as db:
+            ((value,),) = db.execute(query, values).fetchall()
+        return value
+
+    def _change(self, statement: str, *values: object) -> None:
+        with closing(sqlite3.connect(self._path)) as db, db:
+            assert db.execute(statement, values).rowcount == 1
+
+
+class ValkeyTamperer:
+    """By plain commands."""
+
+    def __init__(self, server: ValkeyServer) -> None:
+        self._server = server
+        with server.client() as client:
+            (key,) = client.keys("headrace:{*}:u")
+        self._prefix = key.decode().removesuffix("u")
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    @property
+    def job(self) -> str:
+        return self._prefix.removeprefix("headrace:{").removesuffix("}:")
+
+    def remove_unit(self, unit_id: str) -> None:
+        assert self._command("HDEL", "u", unit_id) == 1
+
+    def make_pending(self, unit_id: str) -> None:
+        self._edit(unit_id, 0, "P")
+
+    def set_fence_counter(self, unit_id: str, counter: int) -> None:
+        self._edit(unit_id, 1, f"1.{counter}")
+
+    def remove_event(self, seq: int) -> None:
+        assert self._command("XDEL", "x", f"{seq}-0") == 1
+
+    def append_event(self, event: HistoryEvent) -> None:
+        data = json.dumps({name: str(value) for name, value in event.data.items()}) if event.data else ""
+        lines = [
+            f"{len(entry.subject)} {entry.subject} {' '.join(map(str, entry.data.values()))}\n"
+            for entry in event.entries
+        ]
+        fields = ("k", event.kind.value, "t", event.at_s, "w", event.worker or "", "d", data, "e", "".join(lines))
+        self._command("XADD", "x", f"{event.seq}-0", *fields)
+
+    def _edit(self, unit_id: str, place: int, word: str) -> None:
+        """A unit's record is words; the first is its state, the second its fence."""
+        words = self._command("HGET", "u", unit_id).decode().split(" ")
+        words[place] = word
+        self._command("HSET", "u", unit_id, " ".join(words))
+
+    def _command(self, name: str, key: str, *words: object) -> Any:
+        with self._server.client() as client:
+            return client.execute_command(name, self._prefix + key, *words)

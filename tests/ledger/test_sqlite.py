@@ -1,0 +1,304 @@
+"""What only the SQLite engine has: its file, its sidecar, its lock, its backups."""
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scaler.ledger._sqlite.transaction import Transaction
+from scaler.ledger.audit import audit
+from scaler.ledger.contract import CommitOutcome, LedgerRefused, LedgerUnavailable, StaleEpoch
+from scaler.ledger.history import EventKind
+from scaler.ledger.registry import open_ledger
+from scaler.ledger.sqlite import SqliteLedger, open_path, open_url
+from tests.builders.ledger import (
+    READY,
+    TTL_S,
+    beat_of,
+    commit_of,
+    delta,
+    groups,
+    identity,
+    ids,
+    lease_all,
+    release_of,
+    run_units,
+    settings,
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.db"
+
+
+def begin(path: Path, job: str = "job") -> SqliteLedger:
+    """A configured job with a worker and two groups of two."""
+    ledger = open_path(path, job, busy_timeout_s=0.05)
+    ledger.configure(settings())
+    ledger.register(identity("w1"))
+    ledger.put_units(groups(2))
+    return ledger
+
+
+# --- opening ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_url_names_an_absolute_path(tmp_path: Path) -> None:
+    open_ledger(f"sqlite://{tmp_path}/my%20ledger.db", "job").close()
+
+    assert (tmp_path / "my ledger.db").exists()
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite:///", "sqlite://host/ledger.db", "sqlite:///a.db?mode=ro", "valkey:///a.db"]
+)
+def test_any_other_url_is_refused(url: str) -> None:
+    with pytest.raises(LedgerRefused, match="sqlite:///absolute/path"):
+        open_url(url, "job")
+
+
+def test_a_folder_that_is_not_there_is_a_store_that_does_not_answer(tmp_path: Path) -> None:
+    with pytest.raises(LedgerUnavailable):
+        open_path(tmp_path / "nowhere" / "ledger.db", "job")
+
+
+def make_text(path: Path) -> None:
+    path.write_text("this is no database, and long enough to have a header" * 10)
+
+
+def make_foreign(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE stranger (x)")
+    db.close()
+
+
+def make_future(path: Path) -> None:
+    open_path(path, "job").close()
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version = 999")
+    db.close()
+
+
+@pytest.mark.parametrize("make", [make_text, make_foreign, make_future], ids=lambda make: str(make.__name__))
+def test_a_file_that_is_no_ledger_of_this_version_is_refused_and_left_alone(
+    path: Path, make: Callable[[Path], None]
+) -> None:
+    make(path)
+    before = path.read_bytes()
+
+    with pytest.raises(LedgerRefused):
+        open_path(path, "job")
+
+    assert path.read_bytes()[100:] == before[100:]
+
+
+# --- writers ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_writer_that_does_not_let_go_makes_the_store_unavailable_and_nothing_else(path: Path) -> None:
+    ledger, other = begin(path), open_path(path, "job", busy_timeout_s=0.05)
+
+    with other._store.write(), pytest.raises(LedgerUnavailable, match="another writer"):
+        ledger.put_units(groups(1, first=5))
+
+    assert ledger.put_units(groups(1, first=5)) == 2
+
+
+def test_a_foreign_writer_is_waited_for_and_given_up_on_too(path: Path) -> None:
+    ledger = begin(path)
+    foreign = sqlite3.connect(path, isolation_level=None)
+    foreign.execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(LedgerUnavailable, match="locked"):
+        ledger.put_units(groups(1, first=5))
+
+    assert ledger.stats().pending == 4
+    foreign.close()
+    assert ledger.put_units(groups(1, first=5)) == 2
+
+
+def test_nothing_is_acknowledged_before_the_log_is_synced(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger, other = begin(path), open_path(path, "job")
+    (lease, _) = lease_all(ledger, "w1", 2)
+    synced: list[int] = []
+    real = os.fdatasync
+
+    def fail(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    def count(descriptor: int) -> None:
+        synced.append(descriptor)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(LedgerUnavailable, match="Input/output"):
+        ledger.commit("w1", [commit_of(lease)])
+    monkeypatch.setattr(os, "fdatasync", count)
+
+    # It is there all the same; saying so to anybody needs the sync that the first caller did not get.
+    assert other.commit("w1", [commit_of(lease)]) == (CommitOutcome.ALREADY,)
+    assert len(synced) == 1
+
+
+def test_a_poll_that_finds_nothing_writes_nothing(path: Path) -> None:
+    ledger = begin(path)
+    lease_all(ledger, "w1", 100)
+    watcher = sqlite3.connect(path)
+    before = watcher.execute("PRAGMA data_version").fetchone()
+
+    for _ in range(3):
+        assert lease_all(ledger, "w1", 4) == ()
+        assert ledger.expire() == 0
+
+    assert watcher.execute("PRAGMA data_version").fetchone() == before
+    watcher.close()
+
+
+def test_a_call_that_fails_half_way_leaves_nothing_behind(path: Path) -> None:
+    ledger = begin(path)
+    one, two = lease_all(ledger, "w1", 2)
+    bad = delta(0, 2).__class__(start=2, tokens=(1, 2), logprobs=(-0.5,), spans=())
+
+    with pytest.raises(ValueError, match="log-probabilities"):
+        ledger.heartbeat("w1", [beat_of(one, delta(0, 2)), beat_of(two, bad)], READY, TTL_S)
+    with pytest.raises(LedgerRefused):
+        open_path(path, "unconfigured").put_units(groups(1))
+
+    ledger.release("w1", [release_of(one)])
+    assert lease_all(ledger, "w1", 1)[0].progress.tokens == ()
+    assert audit(ledger).findings == ()
+
+
+def test_settings_that_were_rolled_back_are_not_remembered(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = begin(path)
+
+    def fail(tx: Transaction) -> None:
+        assert tx.settings.max_concurrent == 1
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("scaler.ledger.sqlite.sweep_stale", fail)
+    with pytest.raises(OSError, match="No space"):
+        ledger.configure(settings(max_concurrent=1))
+    monkeypatch.undo()
+    open_path(path, "job").configure(settings(max_concurrent=3))
+
+    assert len(lease_all(ledger, "w1", 100)) == 3
+
+
+# --- backups ----------------------------------------------------------------------------------------------------------
+
+
+def back_up(path: Path, to: Path) -> None:
+    source, target = sqlite3.connect(path), sqlite3.connect(to)
+    source.backup(target)
+    source.close()
+    target.close()
+
+
+def restore(path: Path, backup: Path) -> None:
+    for leftover in (f"{path}-wal", f"{path}-shm"):
+        Path(leftover).unlink(missing_ok=True)
+    shutil.copy(backup, path.with_suffix(".new"))
+    path.with_suffix(".new").replace(path)
+
+
+def test_opening_again_changes_nothing(path: Path) -> None:
+    first = begin(path)
+    (lease, _) = lease_all(first, "w1", 2)
+    first.close()
+
+    again = open_path(path, "job")
+
+    assert (again.stats().store_epoch, again.stats().running) == (1, 2)
+    assert again.commit("w1", [commit_of(lease)]) == (CommitOutcome.COMMITTED,)
+
+
+def test_a_restored_backup_voids_every_lease_that_it_remembers_and_every_one_that_it_forgot(path: Path) -> None:
+    ledger = begin(path)
+    (known,) = lease_all(ledger, "w1", 1)
+    ledger.heartbeat("w1", [beat_of(known, delta(0, 3))], READY, TTL_S)
+    old_trainer = ledger.attach_trainer("t")
+    back_up(path, path.with_suffix(".backup"))
+    (forgotten,) = lease_all(ledger, "w1", 1)
+    ledger.close()
+    restore(path, path.with_suffix(".backup"))
+
+    ledger = open_path(path, "job")
+
+    stats = ledger.stats()
+    assert (stats.store_epoch, stats.running, stats.pending) == (2, 0, 4)
+    assert ledger.commit("w1", [commit_of(known), commit_of(forgotten)]) == (CommitOutcome.REFUSED,) * 2
+    again = lease_all(ledger, "w1", 2)
+    assert ids(again) == [known.unit.unit_id, forgotten.unit.unit_id]
+    assert again[0].progress.tokens == (0, 1, 2)
+    assert all(old.fencing_token < new.fencing_token for old in (known, forgotten) for new in again)
+    with pytest.raises(StaleEpoch):
+        ledger.take_batch(old_trainer, 1, 0, 1)
+    assert EventKind.STORE_EPOCH in {event.kind for event in ledger.history()}
+    assert audit(ledger).findings == ()
+    ledger.close()
+    assert open_path(path, "job").stats().store_epoch == 2
+
+
+def test_a_batch_of_lost_history_is_never_acknowledged_by_its_number(path: Path) -> None:
+    ledger = begin(path)
+    run_units(ledger, "w1", 4)
+    back_up(path, path.with_suffix(".backup"))
+    lost = ledger.take_batch(ledger.attach_trainer("t"), 2, 0, 1)
+    assert lost is not None
+    ledger.put_units(groups(1, first=9))
+    lease_all(ledger, "w1", 1)
+    ledger.close()
+    restore(path, path.with_suffix(".backup"))
+    ledger = open_path(path, "job")
+
+    epoch = ledger.attach_trainer("t")
+    batch = ledger.take_batch(epoch, 2, 0, 1)
+
+    assert batch is not None
+    assert batch.batch_id > lost.batch_id
+    assert ledger.ack_batch(epoch, [lost.batch_id]) == 0
+
+
+@pytest.mark.parametrize("with_sidecar", [False, True], ids=["without its sidecar", "with its sidecar"])
+def test_a_copy_in_another_place_proves_nothing_and_raises_the_epoch_of_every_job(
+    path: Path, tmp_path: Path, with_sidecar: bool
+) -> None:
+    for job in ("one", "two"):
+        ledger = begin(path, job)
+        lease_all(ledger, "w1", 1)
+        ledger.close()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    back_up(path, elsewhere / "ledger.db")
+    if with_sidecar:
+        shutil.copy(f"{path}.fence", elsewhere)
+
+    epochs = [open_path(elsewhere / "ledger.db", job).stats().store_epoch for job in ("one", "two")]
+
+    assert epochs == [2, 2]
+
+
+def test_a_file_exchanged_under_a_client_is_noticed_at_its_next_write(path: Path) -> None:
+    ledger = begin(path)
+    back_up(path, path.with_suffix(".backup"))
+    (lease,) = lease_all(ledger, "w1", 1)
+    restore(path, path.with_suffix(".backup"))
+
+    assert ledger.commit("w1", [commit_of(lease)]) == (CommitOutcome.REFUSED,)
+    assert ledger.stats().store_epoch == 2
+
+
+def test_a_file_that_is_gone_is_not_made_anew_under_a_client(path: Path) -> None:
+    ledger = begin(path)
+    path.rename(path.with_suffix(".away"))
+
+    with pytest.raises(LedgerUnavailable, match="gone"):
+        ledger.put_units(groups(1, first=5))
+
+    path.with_suffix(".away").rename(path)
+    assert ledger.put_units(groups(1, first=5)) == 2
