@@ -110,7 +110,7 @@ class ValkeyTamperer:
 
     @property
     def job(self) -> str:
-        return self._prefix.removeprefix("headrace:{").removesuffix("}:")
+        return str(self._prefix).removeprefix("headrace:{").removesuffix("}:")
 
     def remove_unit(self, unit_id: str) -> None:
         assert self._command("HDEL", "u", unit_id) == 1
