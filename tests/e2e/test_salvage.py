@@ -23,7 +23,7 @@ from tests.builders.worker_world import WorkerProcess, Workers, World, a_world, 
 
 UNITS, TOKENS, SLOTS = 32, 200, 8
 GRACE_S = 0.5
-"""Too little to finish a unit in, and enough to hand it over."""
+"""Enough to hand over. None of these interruptions leaves a unit short enough that it is finished in it from scratch."""
 
 
 class Way(Enum):
@@ -38,7 +38,7 @@ INTERRUPTIONS: Sequence[tuple[int, Way]] = (
     (700, Way.KILL),
     (400, Way.SIGNAL),
     (1900, Way.KILL),
-    (1300, Way.NOTICE_FILE),
+    (1100, Way.NOTICE_FILE),
     (500, Way.KILL),
     (900, Way.SIGNAL),
 )
