@@ -8,7 +8,7 @@ from tests.builders.ledger import settings
 from tests.ledger.factories import LedgerFactory
 from tests.ledger.mill import Mill, Weather
 
-ROUNDS = 1000
+ROUNDS = 700
 STALLED_AFTER = 120
 """Rounds of 2 s without an update; a unit's longest back-off is 30 s and its lease runs out after 30 s."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from scaler.ledger._sqlite.transaction import Transaction
 from scaler.ledger.audit import audit
 from scaler.ledger.contract import CommitOutcome, LedgerRefused, LedgerUnavailable, StaleEpoch, UnitState
 from scaler.ledger.history import EventKind
@@ -174,6 +175,22 @@ def test_a_call_that_fails_half_way_leaves_nothing_behind(path: Path) -> None:
     ledger.release("w1", [release_of(one)])
     assert lease_all(ledger, "w1", 1)[0].progress.tokens == ()
     assert audit(ledger).findings == ()
+
+
+def test_settings_that_were_rolled_back_are_not_remembered(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = begin(path)
+
+    def fail(tx: Transaction) -> None:
+        assert tx.settings.max_concurrent == 1
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("scaler.ledger.sqlite.sweep_stale", fail)
+    with pytest.raises(OSError, match="No space"):
+        ledger.configure(settings(max_concurrent=1))
+    monkeypatch.undo()
+    open_path(path, "job").configure(settings(max_concurrent=3))
+
+    assert len(lease_all(ledger, "w1", 100)) == 3
 
 
 # --- backups ----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """Workers: registered, told to leave, gone; and what every reply tells them."""
 
-# ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
-
 import dataclasses
 import json
 from collections.abc import Iterable
@@ -9,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from scaler.ledger._sqlite.returning import give_back_all
-from scaler.ledger._sqlite.schema import DROPPED, LEASED, WORKER_BITS
+from scaler.ledger._sqlite.schema import DROPPED, WORKER_BITS
 from scaler.ledger._sqlite.transaction import Transaction
-from scaler.ledger._sqlite.units import units_where
+from scaler.ledger._sqlite.units import leases_by_owner, units_where
 from scaler.ledger.contract import Control
 from scaler.ledger.history import EventKind
 from scaler.model.job import DrainMark, WorkerIdentity, WorkerRecord, WorkerStatus
@@ -180,14 +178,12 @@ def records(tx: Transaction) -> tuple[WorkerRecord, ...]:
         " WHERE job = ? AND (NOT gone OR seen_at_s >= ?) ORDER BY wid",
         (_row_id(tx, 0), tx.job, tx.now_s - GONE_SHOWN_S),
     ).fetchall()
-    return tuple(_record(tx, row) for row in rows)
+    leases = leases_by_owner(tx)
+    return tuple(_record(row, leases.get(row[0], 0)) for row in rows)
 
 
-def _record(tx: Transaction, row: tuple[Any, ...]) -> WorkerRecord:
-    wid, identity, incarnation, registered_at_s, seen_at_s, status, deadline_s, reason, epoch, samples, gone = row
-    (leases,) = tx.db.execute(
-        f"SELECT count(*) FROM units WHERE job = ? AND owner = ? AND state = {LEASED}", (tx.job, wid)
-    ).fetchone()
+def _record(row: tuple[Any, ...], leases: int) -> WorkerRecord:
+    _, identity, incarnation, registered_at_s, seen_at_s, status, deadline_s, reason, epoch, samples, gone = row
     return WorkerRecord(
         identity=WorkerIdentity(**json.loads(identity)),
         incarnation=incarnation,
@@ -202,5 +198,5 @@ def _record(tx: Transaction, row: tuple[Any, ...]) -> WorkerRecord:
 
 
 def _held_in_vain(tx: Transaction, wid: int) -> list[str]:
-    rows = units_where(tx, f"job = ? AND owner = ? AND state = {DROPPED}", tx.job, wid)
+    rows = units_where(tx, f"u.job = ? AND u.owner = ? AND u.state = {DROPPED}", tx.job, wid)
     return [row.unit_id for row in rows]

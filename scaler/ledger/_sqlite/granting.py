@@ -2,7 +2,7 @@
 
 # ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -95,8 +95,9 @@ def _room(tx: Transaction, n: int) -> int:
 
 def _hand_out(tx: Transaction, row: WorkerRow, n: int, deadline_s: float) -> tuple[Taken, ...]:
     taken = _take(tx, row.wid, n, deadline_s)
-    _admit_rest_of_group(tx, taken[-1])
     counters = tx.counters
+    _admit(tx, {unit.uid >> INDEX_BITS for unit in taken if unit.rank == counters.admitted})
+    _admit_rest_of_group(tx, taken[-1])
     counters.pending -= len(taken)
     counters.half_done -= sum(unit.rank < counters.admitted for unit in taken)
     counters.running += len(taken)
@@ -126,6 +127,10 @@ def _take(tx: Transaction, wid: int, n: int, deadline_s: float) -> list[Taken]:
         (wid, deadline_s, counters.store_epoch, counters.fence, counters.admitted, tx.job, n),
     ).fetchall()
     return sorted((Taken(*row) for row in rows), key=lambda unit: (unit.rank, unit.uid))
+
+
+def _admit(tx: Transaction, gids: Collection[int]) -> None:
+    tx.db.executemany("UPDATE groups SET admitted = 1 WHERE gid = ?", [(gid,) for gid in gids])
 
 
 def _admit_rest_of_group(tx: Transaction, last: Taken) -> None:

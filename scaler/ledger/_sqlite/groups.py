@@ -65,7 +65,8 @@ def insert_groups(tx: Transaction, draws: Sequence[tuple[str, int, Sequence[Spec
             specs.append((uid, len(members), *spec))
             entries.append((unit_id_of(group_id, epoch, index), group_id, epoch, index, len(members)))
     tx.db.executemany(
-        f"INSERT INTO groups (gid, job, name, size, state, committed, redraws) VALUES (?, ?, ?, ?, {OPEN}, 0, ?)",
+        f"INSERT INTO groups (gid, job, name, size, state, admitted, committed, redraws)"
+        f" VALUES (?, ?, ?, ?, {OPEN}, 0, 0, ?)",
         groups,
     )
     tx.db.executemany(
@@ -96,14 +97,7 @@ def sweep_stale(tx: Transaction) -> None:
     oldest_usable = oldest_usable_version(tx)
     if oldest_usable is None:
         return
-    # A group with a token in it has been admitted; while it is incomplete, one of its units waits or is leased.
-    query = (
-        "SELECT gid FROM groups WHERE gid IN ("
-        f"SELECT uid >> {INDEX_BITS} FROM units WHERE job = ?1 AND state = {PENDING} AND rank < {FRESH}"
-        f" UNION SELECT uid >> {INDEX_BITS} FROM units WHERE job = ?1 AND state = {BACKING_OFF}"
-        f" UNION SELECT uid >> {INDEX_BITS} FROM units WHERE job = ?1 AND owner IS NOT NULL"
-        f") AND state = {OPEN} AND oldest < ?2 ORDER BY gid"
-    )
+    query = f"SELECT gid FROM groups WHERE job = ? AND state = {OPEN} AND admitted = 1 AND oldest < ? ORDER BY gid"
     drop_as_stale(tx, [gid for (gid,) in tx.db.execute(query, (tx.job, oldest_usable)).fetchall()])
 
 

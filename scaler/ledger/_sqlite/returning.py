@@ -8,7 +8,7 @@ from scaler.ledger._sqlite.groups import drop_groups
 from scaler.ledger._sqlite.objects import forget_bodies
 from scaler.ledger._sqlite.schema import BACKING_OFF, DEAD_LETTERED, LEASED, PENDING
 from scaler.ledger._sqlite.transaction import Transaction
-from scaler.ledger._sqlite.units import RESUMES, UnitRow, entry, renew_oldest, units_where
+from scaler.ledger._sqlite.units import RESUMES, UnitRow, entry, first_deadline_s, held_units, renew_oldest, units_where
 from scaler.ledger.history import EventKind, Scalar
 from scaler.ledger.rules import backoff_s, kept_tokens
 from scaler.model.work import DropReason, ReleaseReason
@@ -22,11 +22,8 @@ def expire(tx: Transaction) -> int:
     counters = tx.counters
     if counters.next_expiry_s is None or counters.next_expiry_s > tx.now_s:
         return 0
-    rows = units_where(tx, "job = ? AND owner IS NOT NULL AND deadline_s <= ?", tx.job, tx.now_s)
-    expired = give_back(tx, rows, ReleaseReason.EXPIRED)
-    (counters.next_expiry_s,) = tx.db.execute(
-        "SELECT min(deadline_s) FROM units WHERE job = ? AND owner IS NOT NULL", (tx.job,)
-    ).fetchone()
+    expired = give_back(tx, held_units(tx, "u.deadline_s <= ?", tx.now_s), ReleaseReason.EXPIRED)
+    counters.next_expiry_s = first_deadline_s(tx)
     return expired
 
 
@@ -48,8 +45,7 @@ def end_back_offs(tx: Transaction) -> None:
 
 def void_leases(tx: Transaction) -> None:
     """End every lease of the job, because its token may have been handed out twice."""
-    rows = units_where(tx, "job = ? AND owner IS NOT NULL", tx.job)
-    give_back(tx, rows, ReleaseReason.SUPERSEDED)
+    give_back(tx, held_units(tx), ReleaseReason.SUPERSEDED)
 
 
 def let_go_of(tx: Transaction, first_uid: int, end_uid: int) -> None:
@@ -59,8 +55,7 @@ def let_go_of(tx: Transaction, first_uid: int, end_uid: int) -> None:
 
 def give_back_all(tx: Transaction, wid: int, worker: str, reason: ReleaseReason) -> int:
     """End every lease of one worker; returns how many."""
-    rows = units_where(tx, "job = ? AND owner = ?", tx.job, wid)
-    return give_back(tx, rows, reason, worker=worker)
+    return give_back(tx, held_units(tx, "u.owner = ?", wid), reason, worker=worker)
 
 
 def give_back(

@@ -6,7 +6,8 @@ side and a unit is found from its id with one look-up of the group's name.
 
 Hot and cold are apart: a unit's row is small and changes often (the name of its group is in it, so that a lease need
 not look there); its prompt (`specs`), journal (`progress`) and sample are written once. What has to be searched is in
-partial indexes, so that finished units cost nothing. Everything that `stats` says is a counter. A job's counters share
+partial indexes, so that finished units cost nothing. Leased units have none: they are found through their groups, which
+enter and leave theirs once, not with every unit. Everything that `stats` says is a counter. A job's counters share
 one table with what calls need to know of their worker: each write of one client empties the page caches of all others,
 and so pages touched are what a call costs.
 """
@@ -62,10 +63,11 @@ CREATE TABLE next_gid (one INTEGER PRIMARY KEY CHECK (one = 1), gid INTEGER NOT 
 INSERT INTO next_gid VALUES (1, 1);
 CREATE TABLE groups (
     gid INTEGER PRIMARY KEY, job INTEGER NOT NULL, name TEXT NOT NULL, size INTEGER NOT NULL, state INTEGER NOT NULL,
-    committed INTEGER NOT NULL, redraws INTEGER NOT NULL, oldest INTEGER, ready INTEGER, ready_at_s REAL,
-    batch INTEGER, place INTEGER, final_seq INTEGER
+    admitted INTEGER NOT NULL, committed INTEGER NOT NULL, redraws INTEGER NOT NULL, oldest INTEGER, ready INTEGER,
+    ready_at_s REAL, batch INTEGER, place INTEGER, final_seq INTEGER
 );
 CREATE UNIQUE INDEX groups_by_name ON groups (job, name);
+CREATE INDEX groups_in_flight ON groups (job) WHERE state = {OPEN} AND admitted = 1;
 CREATE INDEX groups_ready ON groups (job, ready) WHERE state = {READY};
 CREATE INDEX groups_taken ON groups (job, batch, place) WHERE state = {TAKEN};
 CREATE INDEX groups_final ON groups (job, final_seq) WHERE final_seq IS NOT NULL;
@@ -77,7 +79,7 @@ CREATE TABLE units (
 );
 CREATE INDEX units_pending ON units (job, rank) WHERE state = {PENDING};
 CREATE INDEX units_backing_off ON units (job, due_s) WHERE state = {BACKING_OFF};
-CREATE INDEX units_held ON units (job, owner, state) WHERE owner IS NOT NULL;
+CREATE INDEX units_in_vain ON units (job, owner) WHERE state = {DROPPED} AND owner IS NOT NULL;
 CREATE TABLE specs (
     uid INTEGER PRIMARY KEY, size INTEGER NOT NULL, seed INTEGER NOT NULL, max_tokens INTEGER NOT NULL,
     time_bound_s REAL NOT NULL, body BLOB NOT NULL

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scaler.ledger._sqlite.objects import UnitObjects
-from scaler.ledger._sqlite.schema import INDEX_BITS
+from scaler.ledger._sqlite.schema import DROPPED, INDEX_BITS, LEASED, OPEN
 from scaler.ledger._sqlite.transaction import Transaction, unit_id
 from scaler.ledger.bodies import ObjectStore, decode_progress, encode_progress, pack, unpack
 from scaler.ledger.history import Scalar
@@ -18,8 +18,14 @@ RESUMES = (Resume.TOKEN, Resume.TURN, Resume.RESTART)
 JournalRows = tuple[tuple[int, bytes], ...]
 """Start and record of each part."""
 UNIT_COLUMNS = (
-    "uid, name, state, attempt, store_epoch, fence, owner, resume, published, oldest, failures, returns, tokens"
+    "u.uid, u.name, u.state, u.attempt, u.store_epoch, u.fence, u.owner, u.resume, u.published, u.oldest, u.failures,"
+    " u.returns, u.tokens"
 )
+_LEASED_UNITS = (
+    f"groups g CROSS JOIN units u ON u.uid >= g.gid << {INDEX_BITS} AND u.uid < (g.gid + 1) << {INDEX_BITS}"
+    f" WHERE g.job = ? AND g.state = {OPEN} AND g.admitted = 1 AND u.state = {LEASED}"
+)
+_UNITS_HELD_IN_VAIN = f"units u WHERE u.job = ? AND u.state = {DROPPED} AND u.owner IS NOT NULL"
 
 
 @dataclass(slots=True)
@@ -80,8 +86,29 @@ def find_units(tx: Transaction, unit_ids: Sequence[str]) -> dict[str, UnitRow]:
 
 def units_where(tx: Transaction, condition: str, *parameters: object) -> list[UnitRow]:
     """Units that meet an SQL condition, in the order they were put."""
-    query = f"SELECT {UNIT_COLUMNS} FROM units WHERE {condition} ORDER BY uid"
+    query = f"SELECT {UNIT_COLUMNS} FROM units u WHERE {condition} ORDER BY u.uid"
     return [UnitRow(*row) for row in tx.db.execute(query, parameters)]
+
+
+def held_units(tx: Transaction, condition: str = "true", *parameters: object) -> list[UnitRow]:
+    """Units that a worker believes to hold: leased ones, and those dropped while they were. Reads all groups in flight."""
+    rows: list[UnitRow] = []
+    for source in (_LEASED_UNITS, _UNITS_HELD_IN_VAIN):
+        query = f"SELECT {UNIT_COLUMNS} FROM {source} AND {condition} ORDER BY u.uid"
+        rows += [UnitRow(*row) for row in tx.db.execute(query, (tx.job, *parameters))]
+    return rows
+
+
+def first_deadline_s(tx: Transaction) -> float | None:
+    """When the first of the held units' leases runs out."""
+    queries = (f"SELECT min(u.deadline_s) FROM {source}" for source in (_LEASED_UNITS, _UNITS_HELD_IN_VAIN))
+    found = [tx.db.execute(query, (tx.job,)).fetchone()[0] for query in queries]
+    return min((deadline_s for deadline_s in found if deadline_s is not None), default=None)
+
+
+def leases_by_owner(tx: Transaction) -> dict[int, int]:
+    """How many leases each worker has."""
+    return dict(tx.db.execute(f"SELECT u.owner, count(*) FROM {_LEASED_UNITS} GROUP BY u.owner", (tx.job,)).fetchall())
 
 
 def append_progress(tx: Transaction, row: UnitRow, delta: ProgressDelta) -> bool:
