@@ -4,12 +4,15 @@ Invariants
 * A call is one function of the library in `_valkey/*.lua`: it happens whole or not at all, whatever becomes of client or
   connection. What it acknowledges is in the append-only file before the call returns (`WAITAOF`, in the same round trip);
   a lease alone is not waited for, since one that is lost is void.
-* All keys of a job share a hash slot, so that jobs spread over shards.
+* All keys of a job share a hash slot, so that jobs spread over shards; the URL may name any primary of a cluster.
 * A server that was not seen before raises the store epoch before it is used: see `_valkey/link.py`.
 * Above 80 % of `maxmemory` no more units come in; what is on its way still finds room.
 
-Non-goals: following a job across a resharding; journals outside the store (a journal grows with every heartbeat, which
-an object cannot; it is bounded by the units in flight).
+A server to use: `appendonly yes`, `appendfsync everysec` (a waiting commit brings the sync forward), `maxmemory` with
+`maxmemory-policy noeviction`; users of its own for each role as in `_valkey/acl.py`; TLS in front of anything shared.
+
+Non-goals: calls while a job's slot is being moved (they are unavailable until it has); journals outside the store (a
+journal grows with every heartbeat, which an object cannot; it is bounded by the units in flight).
 """
 
 import json

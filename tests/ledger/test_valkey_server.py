@@ -442,6 +442,45 @@ def _certificate(folder: Path) -> None:
     subprocess.run(words, cwd=folder, check=True, capture_output=True)
 
 
+# --- shards -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def cluster() -> Iterator[tuple[ValkeyServer, ValkeyServer]]:
+    """Two primaries with half of the slots each."""
+    buses = (free_port(), free_port())
+    one_options, two_options = ({"cluster-enabled": "yes", "cluster-port": str(bus)} for bus in buses)
+    with valkey_server(one_options) as one, valkey_server(two_options) as two:
+        with one.client() as client:
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 8191)
+        with two.client() as client:
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", 8192, 16383)
+            client.execute_command("CLUSTER", "MEET", "127.0.0.1", one.port, buses[0])
+        for server in (one, two):
+            with server.client() as client:
+                while client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
+                    pass
+        yield one, two
+
+
+def test_jobs_spread_over_shards_and_any_primary_knows_where() -> None:
+    with cluster() as servers:
+        for name in ("a", "b", "c", "d"):
+            for server in servers:
+                ledger = open_ledger(server.url, name)
+                ledger.configure(settings())
+                ledger.put_units(groups(1))
+                assert ledger.stats().pending == 2
+        kept = []
+        for server in servers:
+            with server.client() as client:
+                kept.append({key.split(b":")[1] for key in client.scan_iter()})
+
+    assert set.union(*kept) == {b"{a}", b"{b}", b"{c}", b"{d}"}
+    assert not kept[0] & kept[1]
+    assert all(kept)
+
+
 # --- bookkeeping ------------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,9 @@ called. There are no silent reconnects: what fails, fails as `LedgerUnavailable`
 
 import hashlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -16,6 +18,7 @@ from redis.exceptions import (
     AuthenticationError,
     AuthorizationError,
     BusyLoadingError,
+    MovedError,
     NoPermissionError,
     OutOfMemoryError,
     RedisError,
@@ -27,7 +30,7 @@ from scaler.ledger.contract import LedgerRefused, LedgerUnavailable, StaleEpoch
 
 _OURS: dict[str, type[Exception]] = {"STALEEPOCH": StaleEpoch, "REFUSED": LedgerRefused, "BADVALUE": ValueError}
 _DENIED = (AuthenticationError, AuthorizationError, NoPermissionError)
-_FOREVER = frozenset({"ERR", "WRONGTYPE", "MOVED", "CROSSSLOT", "NOPERM"})
+_FOREVER = frozenset({"ERR", "WRONGTYPE", "CROSSSLOT", "NOPERM"})
 """Server errors that no repetition heals."""
 
 
@@ -41,12 +44,22 @@ def library() -> tuple[str, str]:
     return f"#!lua name={prefix}lib\nlocal PREFIX = '{prefix}'\n{body}", prefix
 
 
+_REDIRECTIONS = 3
 _FIRST_NUDGE_S, _LAST_NUDGE_S = 250e-6, 0.1
 _NUDGE = [b"*1\r\n$4\r\nPING\r\n"]
 
 
 class FunctionMissing(Exception):
     """The server does not have the library, or not this version of it."""
+
+
+class ShardElsewhere(Exception):
+    """The job's keys are on another shard of a cluster."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(f"{host}:{port}")
+        self.host = host
+        self.port = port
 
 
 class Link:
@@ -71,8 +84,8 @@ class Link:
 
     def call(self, name: str, *args: Any, durable: bool = True) -> Any:
         """Call a function; with `durable` it returns when what it wrote is on disk."""
-        connection = self._connection or self._open()
-        return self._function(connection, name, args, durable=durable)
+        with self._at_home():
+            return self._function(self._connection or self._open(), name, args, durable=durable)
 
     def command(self, name: str, key: str, *args: Any) -> Any:
         """A plain command on one of the job's keys."""
@@ -80,8 +93,8 @@ class Link:
 
     def send(self, *words: Any, durable: bool = False) -> Any:
         """Any command as it is; with `durable` it returns when what it wrote is on disk."""
-        connection = self._connection or self._open()
-        return self._answer(connection, words, durable=durable)
+        with self._at_home():
+            return self._answer(self._connection or self._open(), words, durable=durable)
 
     def close(self) -> None:
         """Give the connection up."""
@@ -89,12 +102,32 @@ class Link:
             self._connection.disconnect()
             self._connection = None
 
+    @contextmanager
+    def _at_home(self) -> Iterator[None]:
+        try:
+            yield
+        except ShardElsewhere as error:
+            self.close()
+            raise LedgerUnavailable(
+                f"the job has moved to another shard ({error}); the next call goes there"
+            ) from error
+
     def _open(self) -> Connection:
-        connection = self._address.connection()
+        """A connection to the shard that has the job: any primary of a cluster says which that is."""
+        address = self._address
+        for _ in range(_REDIRECTIONS):
+            try:
+                return self._open_at(address)
+            except ShardElsewhere as error:
+                address = replace(address, host=error.host or address.host, port=error.port)
+        raise LedgerUnavailable("the store sends from shard to shard")
+
+    def _open_at(self, address: Address) -> Connection:
+        connection = address.connection()
         try:
             connection.connect()
             info = parse_info(self._send(connection, [_packed(("INFO",))])[0])
-            check_server(info, declared_durable=self._address.declared_durable)
+            check_server(info, declared_durable=address.declared_durable)
             self._attach(connection, info["run_id"])
         except (RedisError, OSError) as error:
             connection.disconnect()
@@ -181,6 +214,8 @@ def _translated(error: Exception) -> Exception:
     code = getattr(error, "status_code", None) or code
     if code in _OURS:
         return _OURS[code](rest)
+    if isinstance(error, MovedError):
+        return ShardElsewhere(error.host, error.port)
     if text == "Function not found":
         return FunctionMissing(text)
     if isinstance(error, _DENIED):
