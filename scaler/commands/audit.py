@@ -12,7 +12,7 @@ from rich.table import Table
 from scaler.ledger.audit import audit
 from scaler.ledger.audit_report import LOST, AuditReport, Fault
 from scaler.ledger.contract import LedgerRefused, LedgerUnavailable
-from scaler.ledger.registry import open_ledger
+from scaler.ledger.registry import open_for_reading
 
 SHOWN = 50
 """Findings that a person is shown; JSON has them all."""
@@ -25,7 +25,7 @@ def audit_ledger(ledger: str, job: str, *, as_json: bool) -> int:
         print(f"{ledger}: no such ledger", file=sys.stderr)
         return 2
     try:
-        report = audit(open_ledger(url, job))
+        report = audit(open_for_reading(url, job))
     except LedgerRefused as error:
         print(f"{ledger}: {error}", file=sys.stderr)
         return 2

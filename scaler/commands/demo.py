@@ -1,6 +1,8 @@
 """`headrace demo`: the whole loop on this machine, with its view, its sums and its picture."""
 
+import importlib.util
 import json
+import os
 import shutil
 import signal
 import sys
@@ -67,13 +69,25 @@ def _check(options: DemoOptions) -> None:
         raise DemoError(f"--updates {options.updates}: at least 1")
     if options.plot is not None and options.plot.suffix.lower() not in PLOT_SUFFIXES:
         raise DemoError(f"--plot {options.plot}: its name must end in {' or '.join(PLOT_SUFFIXES)}")
-    if options.keep is not None and options.keep.exists() and not options.keep.is_dir():
-        raise DemoError(f"--keep {options.keep}: not a folder")
-    if options.keep is not None and options.keep.exists() and any(options.keep.iterdir()):
-        raise DemoError(f"--keep {options.keep}: it is not empty, and two runs in one folder would be summed up as one")
+    if options.plot is not None and importlib.util.find_spec("matplotlib") is None:
+        raise DemoError("--plot needs matplotlib: pip install 'headrace[plot]'")
+    if options.keep is not None:
+        _check_folder(options.keep)
     for file in (options.summary, options.plot):
         if file is not None:
             _check_writable(file)
+
+
+def _check_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        empty = not any(folder.iterdir())
+    except OSError as error:
+        raise DemoError(f"--keep {folder}: it cannot be used: {error.strerror}") from error
+    if not empty:
+        raise DemoError(f"--keep {folder}: it is not empty, and two runs in one folder would be summed up as one")
+    if not os.access(folder, os.W_OK):
+        raise DemoError(f"--keep {folder}: it cannot be written")
 
 
 def _check_writable(file: Path) -> None:

@@ -26,6 +26,10 @@ class Auditor:
         self._findings: list[Finding] = []
         self._events = 0
         self._last_seq: int | None = None
+        self._missing_through = 0
+        """The newest event that is missing before the first, 0 if none."""
+        self._announced_through = 0
+        """The newest event that a COMPACTED event says is gone."""
         self._skipped = 0
         self._unprovable: set[str] = set()
         self._handlers: dict[EventKind, Callable[[HistoryEvent], None]] = {
@@ -70,6 +74,9 @@ class Auditor:
     def report(self) -> AuditReport:
         """The verdict on all that was fed."""
         self._check_redraws()
+        if self._missing_through > self._announced_through:
+            lost = f"seq {self._announced_through + 1} to {self._missing_through}"
+            self._fault(Fault.HISTORY_GAP, lost, None, "the beginning is missing, and no compaction says so")
         self._unprovable |= {unit_id for unit_id, unit in self._facts.units.items() if not unit.proved}
         return AuditReport(
             events=self._events,
@@ -85,8 +92,8 @@ class Auditor:
     def _check_sequence(self, event: HistoryEvent) -> None:
         expected = None if self._last_seq is None else self._last_seq + 1
         if expected is None and event.seq > 1:
-            # A history that does not start at 1 was compacted; the marker that says so is in what is left.
-            self._facts.compacted_through = event.seq - 1
+            # A history that does not start at 1 was compacted; the marker that says so is in what is left, or it is a gap.
+            self._facts.compacted_through = self._missing_through = event.seq - 1
         elif expected is not None and event.seq != expected:
             self._fault(
                 Fault.HISTORY_GAP, f"seq {expected}", event.seq, f"event {expected} is missing before {event.seq}"
@@ -224,7 +231,8 @@ class Auditor:
         self._facts.trainer_epoch = epoch
 
     def _on_compacted(self, event: HistoryEvent) -> None:
-        self._facts.compacted_through = max(self._facts.compacted_through, _int(event.data, "through_seq"))
+        self._announced_through = max(self._announced_through, _int(event.data, "through_seq"))
+        self._facts.compacted_through = max(self._facts.compacted_through, self._announced_through)
 
     # --- checks -------------------------------------------------------------------------------------------------
 

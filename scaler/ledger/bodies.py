@@ -9,11 +9,11 @@ Errors: `ValueError` for bytes that are no body.
 
 import hashlib
 import json
+import math
 import os
 import struct
 from array import array
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -23,7 +23,6 @@ from scaler.model.work import FinishReason, Progress, Sample, VersionSpan
 
 INLINE_BYTES = 64 * 1024
 _INLINE, _OBJECT = b"\x00", b"\x01"
-_DTYPES = {"i": "I32", "f": "F32", "q": "I64", "B": "U8"}
 _CODES = {"int32": "i", "float32": "f", "int64": "q", "uint8": "B", "I32": "i", "F32": "f", "I64": "q", "U8": "B"}
 
 
@@ -108,7 +107,8 @@ def unpack(store: ObjectStore | None, record: bytes) -> bytes:
 
 def encode_prompt(prompt: Sequence[int], payload: Mapping[str, str]) -> bytes:
     """A unit's prompt and payload."""
-    return _serialize({"prompt": ("int32", [len(prompt)], prompt)}, {"payload": json.dumps(dict(payload))})
+    tensors = (("prompt", "I32", 4, [len(prompt)]),)
+    return _serialize(tensors, f"<{len(prompt)}i", prompt, f'"payload":{json.dumps(json.dumps(dict(payload)))}')
 
 
 def decode_prompt(body: bytes) -> tuple[tuple[int, ...], dict[str, str]]:
@@ -119,7 +119,7 @@ def decode_prompt(body: bytes) -> tuple[tuple[int, ...], dict[str, str]]:
 
 def encode_progress(progress: Progress) -> bytes:
     """A journal."""
-    return _serialize(_token_tensors(progress.tokens, progress.logprobs, progress.spans))
+    return _serialize(*_journal(progress.tokens, progress.logprobs, progress.spans, None), "")
 
 
 def decode_progress(body: bytes) -> Progress:
@@ -132,15 +132,12 @@ def decode_progress(body: bytes) -> Progress:
 
 def encode_sample(sample: Sample) -> bytes:
     """A sample; its unit id is the record's key and is not in it."""
-    tensors = _token_tensors(sample.tokens, sample.logprobs, sample.spans)
-    if sample.mask is not None:
-        tensors["mask"] = ("uint8", [len(sample.mask)], sample.mask)
-    facts = {"finish_reason": sample.finish_reason.value}
+    facts = f'"finish_reason":"{sample.finish_reason.value}"'
     if sample.reward is not None:
-        facts["reward"] = repr(float(sample.reward))
+        facts += f',"reward":"{float(sample.reward)!r}"'
     if sample.generation_s is not None:
-        facts["generation_s"] = repr(float(sample.generation_s))
-    return _serialize(tensors, facts)
+        facts += f',"generation_s":"{float(sample.generation_s)!r}"'
+    return _serialize(*_journal(sample.tokens, sample.logprobs, sample.spans, sample.mask), facts)
 
 
 def decode_sample(unit_id: str, body: bytes) -> Sample:
@@ -159,42 +156,41 @@ def decode_sample(unit_id: str, body: bytes) -> Sample:
     )
 
 
-_Tensor = tuple[str, list[int], Sequence[int] | Sequence[float]]
+_Tensors = tuple[tuple[str, str, int, list[int]], ...]
+"""Name, type, bytes of a value, shape."""
 
 
-def _token_tensors(
-    tokens: Sequence[int], logprobs: Sequence[float], spans: Sequence[VersionSpan]
-) -> dict[str, _Tensor]:
-    flat = list(chain.from_iterable((span.start, span.end, span.version) for span in spans))
-    return {
-        "tokens": ("int32", [len(tokens)], tokens),
-        "logprobs": ("float32", [len(logprobs)], logprobs),
-        "spans": ("int64", [len(spans), 3], flat),
-    }
+def _journal(
+    tokens: Sequence[int], logprobs: Sequence[float], spans: Sequence[VersionSpan], mask: Sequence[int] | None
+) -> tuple[_Tensors, str, Sequence[int | float]]:
+    """Tensors of a journal, how `struct` packs them, and their values. Wider ones come first, so that all are aligned."""
+    flat = [number for span in spans for number in (span.start, span.end, span.version)]
+    tensors: _Tensors = (
+        ("spans", "I64", 8, [len(spans), 3]),
+        ("tokens", "I32", 4, [len(tokens)]),
+        ("logprobs", "F32", 4, [len(logprobs)]),
+    )
+    layout = f"<{len(flat)}q{len(tokens)}i{len(logprobs)}f"
+    if mask is None:
+        return tensors, layout, (*flat, *tokens, *logprobs)
+    return (*tensors, ("mask", "U8", 1, [len(mask)])), f"{layout}{len(mask)}B", (*flat, *tokens, *logprobs, *mask)
 
 
-def _serialize(tensors: Mapping[str, _Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
-    """Safetensors, written here: a commit's cost is mostly this, and the library takes thrice as long for small bodies.
+def _serialize(tensors: _Tensors, layout: str, values: Sequence[int | float], facts: str) -> bytes:
+    """Safetensors: eight bytes of header length, the header's JSON, the values. `facts` is what is inside an object.
 
-    Layout: eight bytes of header length, the header's JSON, the values. Wider values come first, so that all are aligned.
+    Written here because this is most of what a commit costs its worker, and the library takes thrice as long.
     """
-    fields, parts, at = [], [b"", b""], 0
-    for name, (dtype, shape, values) in sorted(tensors.items(), key=_by_width):
-        code = _CODES[dtype]
-        data = struct.pack(f"<{len(values)}{code}", *values)
-        fields.append(f'"{name}":{{"dtype":"{_DTYPES[code]}","shape":{shape},"data_offsets":[{at},{at + len(data)}]}}')
-        parts.append(data)
-        at += len(data)
-    if metadata:
-        fields.append(f'"__metadata__":{json.dumps(dict(metadata))}')
+    fields, at = [], 0
+    for name, dtype, width, shape in tensors:
+        end = at + width * math.prod(shape)
+        fields.append(f'"{name}":{{"dtype":"{dtype}","shape":{shape},"data_offsets":[{at},{end}]}}')
+        at = end
+    if facts:
+        fields.append(f'"__metadata__":{{{facts}}}')
     header = f"{{{','.join(fields)}}}".encode()
     header += b" " * (-len(header) % 8)
-    parts[0], parts[1] = len(header).to_bytes(8, "little"), header
-    return b"".join(parts)
-
-
-def _by_width(item: tuple[str, _Tensor]) -> int:
-    return -struct.calcsize(_CODES[item[1][0]])
+    return len(header).to_bytes(8, "little") + header + struct.pack(layout, *values)
 
 
 def _deserialize(body: bytes) -> "tuple[dict[str, array[Any]], bool]":

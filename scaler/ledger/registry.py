@@ -12,7 +12,9 @@ ENGINES = {
     "valkey": "scaler.ledger.valkey",
     "valkeys": "scaler.ledger.valkey",
 }
-"""Scheme -> module with `open_url(url, job) -> Ledger`. Imported on use: a worker on SQLite needs no Redis client."""
+"""Scheme -> module with `open_url` and `open_for_reading`, both (url, job) -> Ledger.
+
+Imported on use: a worker on SQLite needs no Redis client."""
 
 
 def open_ledger(url: str, job: str) -> Ledger:
@@ -22,8 +24,16 @@ def open_ledger(url: str, job: str) -> Ledger:
         LedgerRefused: no such engine, or the store may not be used as it is.
         LedgerUnavailable: the store does not answer.
     """
+    return _opener(url, "open_url")(url, job)
+
+
+def open_for_reading(url: str, job: str) -> Ledger:
+    """Open the ledger of a job that is there, for reading; nothing is created. Raises as `open_ledger`, also for no such job."""
+    return _opener(url, "open_for_reading")(url, job)
+
+
+def _opener(url: str, name: str) -> Callable[[str, str], Ledger]:
     scheme = urlsplit(url).scheme
     if scheme not in ENGINES:
         raise LedgerRefused(f"ledger URL {url!r}: the scheme must be one of {', '.join(sorted(ENGINES))}")
-    open_url = cast("Callable[[str, str], Ledger]", import_module(ENGINES[scheme]).open_url)
-    return open_url(url, job)
+    return cast("Callable[[str, str], Ledger]", getattr(import_module(ENGINES[scheme]), name))

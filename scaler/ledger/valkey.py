@@ -49,6 +49,7 @@ from scaler.ledger.contract import (
     DeadLetter,
     LeaseReply,
     Ledger,
+    LedgerRefused,
     Release,
 )
 from scaler.ledger.history import HistoryEvent
@@ -70,6 +71,19 @@ def open_url(url: str, job: str) -> Ledger:
         LedgerUnavailable: it does not answer.
     """
     return ValkeyLedger(parse_url(url), job)
+
+
+def open_for_reading(url: str, job: str) -> Ledger:
+    """Open the ledger of a job that has a history.
+
+    Raises:
+        LedgerRefused: no such job, or as `open_url`.
+        LedgerUnavailable: it does not answer.
+    """
+    ledger = open_url(url, job)
+    if not ledger.history(limit=1):
+        raise LedgerRefused(f"there is no job {job!r} in it")
+    return ledger
 
 
 class ValkeyLedger:

@@ -2,12 +2,13 @@
 
 import json
 import sqlite3
+import struct
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
 from scaler.ledger._sqlite.schema import INDEX_BITS, PENDING, SEQ_BITS
-from scaler.ledger.history import HistoryEvent
+from scaler.ledger.history import EventKind, HistoryEntry, HistoryEvent
 from tests.builders.valkey_server import ValkeyServer
 
 
@@ -110,35 +111,44 @@ class ValkeyTamperer:
 
     @property
     def job(self) -> str:
-        return self._prefix.removeprefix("headrace:{").removesuffix("}:")
+        return str(self._prefix.removeprefix("headrace:{").removesuffix("}:"))
 
     def remove_unit(self, unit_id: str) -> None:
         assert self._command("HDEL", "u", unit_id) == 1
 
     def make_pending(self, unit_id: str) -> None:
-        self._edit(unit_id, 0, "P")
+        self._edit(unit_id, 0, struct.pack("<B", 1))
 
     def set_fence_counter(self, unit_id: str, counter: int) -> None:
-        self._edit(unit_id, 1, f"1.{counter}")
+        self._edit(unit_id, 5, struct.pack("<d", counter))
 
     def remove_event(self, seq: int) -> None:
         assert self._command("XDEL", "x", f"{seq}-0") == 1
 
     def append_event(self, event: HistoryEvent) -> None:
-        data = json.dumps({name: str(value) for name, value in event.data.items()}) if event.data else ""
-        lines = [
-            f"{len(entry.subject)} {entry.subject} {' '.join(map(str, entry.data.values()))}\n"
-            for entry in event.entries
-        ]
-        fields = ("k", event.kind.value, "t", event.at_s, "w", event.worker or "", "d", data, "e", "".join(lines))
-        self._command("XADD", "x", f"{event.seq}-0", *fields)
+        worker = (event.worker or "").encode()
+        data = json.dumps({name: str(value) for name, value in event.data.items()}).encode() if event.data else b""
+        head = f"{event.kind.value} {event.at_s:.6f} {len(worker)} {len(data)}\n".encode()
+        entries = b"".join(_packed(event.kind, entry) for entry in event.entries)
+        self._command("XADD", "x", f"{event.seq}-0", "e", head + worker + data + entries)
 
-    def _edit(self, unit_id: str, place: int, word: str) -> None:
-        """A unit's record is words; the first is its state, the second its fence."""
-        words = self._command("HGET", "u", unit_id).decode().split(" ")
-        words[place] = word
-        self._command("HSET", "u", unit_id, " ".join(words))
+    def _edit(self, unit_id: str, at: int, value: bytes) -> None:
+        """A unit's record is packed: its state is byte 0, its fence's counter bytes 5 to 12."""
+        record = self._command("HGET", "u", unit_id)
+        self._command("HSET", "u", unit_id, record[:at] + value + record[at + len(value) :])
 
     def _command(self, name: str, key: str, *words: object) -> Any:
         with self._server.client() as client:
             return client.execute_command(name, self._prefix + key, *words)
+
+
+def _packed(kind: EventKind, entry: HistoryEntry) -> bytes:
+    """An entry as the engine writes it: length, subject, and of a commit its fence, attempt, tokens and oldest version."""
+    subject = entry.subject.encode()
+    packed = struct.pack("<H", len(subject)) + subject
+    if kind is not EventKind.COMMITTED:
+        return packed
+    store_epoch, _, counter = str(entry.data["fence"]).partition(".")
+    facts = (int(str(entry.data[name])) for name in ("attempt", "tokens", "oldest_version"))
+    attempt, tokens, oldest = facts
+    return packed + struct.pack("<BIdIIIi", 3, int(store_epoch), float(counter), attempt, 0, tokens, oldest)

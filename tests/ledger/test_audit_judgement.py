@@ -153,3 +153,9 @@ def test_units_that_change_while_the_audit_runs_are_left_out_of_the_comparison()
     report = judge(story, PENDING, changed_after=2)
     assert report.ok
     assert report.skipped_live_units == 1
+
+
+def test_a_beginning_that_no_compaction_accounts_for_is_a_gap() -> None:
+    story = full_life()
+    story.events = story.events[5:]
+    assert Fault.HISTORY_GAP in {finding.fault for finding in judge(story, CONSUMED).findings}

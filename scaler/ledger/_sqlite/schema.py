@@ -107,8 +107,14 @@ CREATE TABLE watermarks (job INTEGER NOT NULL, name TEXT NOT NULL, PRIMARY KEY (
 """
 
 
-def prepare(db: sqlite3.Connection) -> None:
-    """Make the tables in an empty file; to be called in a write transaction.
+def check(db: sqlite3.Connection) -> None:
+    """Raise `LedgerRefused` unless the file is a ledger of this schema."""
+    if not is_ledger(db):
+        raise LedgerRefused("the file is empty, not a ledger")
+
+
+def is_ledger(db: sqlite3.Connection) -> bool:
+    """Whether the file is a ledger of this schema; False where it is empty.
 
     Raises:
         LedgerRefused: the file is something else, or has a schema that this version does not know.
@@ -116,11 +122,18 @@ def prepare(db: sqlite3.Connection) -> None:
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if (application, version) == (APPLICATION_ID, SCHEMA_VERSION):
-        return
+        return True
     if application == APPLICATION_ID:
         raise LedgerRefused(f"the ledger's schema is version {version}, this Headrace knows version {SCHEMA_VERSION}")
     if db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
         raise LedgerRefused("the file is an SQLite database, but not a Headrace ledger")
+    return False
+
+
+def prepare(db: sqlite3.Connection) -> None:
+    """Make the tables in an empty file; to be called in a write transaction. `LedgerRefused` as `is_ledger`."""
+    if is_ledger(db):
+        return
     for statement in _TABLES.split(";\n"):
         db.execute(statement)
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")

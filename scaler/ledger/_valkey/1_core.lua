@@ -12,7 +12,7 @@
 --   g   hash    group -> record                          p   hash    group -> draws and what its units ask for
 --   j:U string  journal of unit U, 12 bytes a token
 --   q   zset    groups never leased, by order of put     t   zset    pending units of admitted groups, by admission
---   k   zset    units waiting for their back-off         h:W zset    units that W holds, by deadline
+--   k   zset    units waiting for their back-off         h:W hash    unit that W holds -> deadline, 8 bytes
 --   l   zset    workers that hold units, none of which runs out before the score
 --   o   zset    admitted, unfinished groups              y   zset    complete groups, by completion
 --   b   hash    batch -> its groups                      n   zset    batches not acknowledged

@@ -74,7 +74,7 @@ end
 
 -- The holder of a unit that was dropped has been told, or is gone, or its time has run out.
 local function let_go(x, id, owner)
-  call('ZREM', key(x, 'h:') .. owner, id)
+  call('HDEL', key(x, 'h:') .. owner, id)
   add(x, ABANDONED, -call('HDEL', key(x, 'a'), id))
 end
 

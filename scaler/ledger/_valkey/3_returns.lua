@@ -38,7 +38,7 @@ end
 local function give_back(x, id, u, reason, list)
   local published = u.published
   local restart = u.restart == 1 and published > 0
-  call('ZREM', key(x, 'h:') .. u.owner, id)
+  call('HDEL', key(x, 'h:') .. u.owner, id)
   if restart then
     discard(x, published)
     forget_journal(x, id, u)
@@ -87,29 +87,40 @@ local function earliest(name)
   return first[2] and number(first[2])
 end
 
+-- Of the units that a worker holds: those that have run out, in the order of their ids, and when the next one does.
+local function run_out(x, worker)
+  local held, due, next = call('HGETALL', key(x, 'h:') .. worker), {}, NEVER
+  for i = 1, #held, 2 do
+    local deadline = unpack_struct('<d', held[i + 1])
+    if deadline <= x.now then
+      due[#due + 1] = held[i]
+    else
+      next = min(next, deadline)
+    end
+  end
+  table.sort(due)
+  return due, next
+end
+
 -- Gives back what has run out. Costs a comparison while nothing can have.
 local function expire_due(x)
   if x.m[NEXT_EXPIRY] > x.now then
     return 0
   end
-  local holders, ids = call('ZRANGEBYSCORE', key(x, 'l'), '-inf', x.now), {}
-  for i = 1, #holders do
-    local due = call('ZRANGEBYSCORE', key(x, 'h:') .. holders[i], '-inf', x.now)
-    for n = 1, #due do
-      ids[#ids + 1] = due[n]
+  local ids = {}
+  for _, worker in ipairs(call('ZRANGEBYSCORE', key(x, 'l'), '-inf', x.now)) do
+    local due, next = run_out(x, worker)
+    for i = 1, #due do
+      ids[#ids + 1] = due[i]
     end
-  end
-  local count = give_back_all(x, ids, 'expired', '')
-  for i = 1, #holders do
-    local next = earliest(key(x, 'h:') .. holders[i])
-    if next then
-      call('ZADD', key(x, 'l'), next, holders[i])
+    if next < NEVER then
+      call('ZADD', key(x, 'l'), next, worker)
     else
-      call('ZREM', key(x, 'l'), holders[i])
+      call('ZREM', key(x, 'l'), worker)
     end
   end
   x.m[NEXT_EXPIRY] = earliest(key(x, 'l')) or NEVER
-  return count
+  return give_back_all(x, ids, 'expired', '')
 end
 
 -- Units whose back-off is over go back to their place in the queue.

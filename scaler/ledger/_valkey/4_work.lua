@@ -61,7 +61,7 @@ local function grant(x, worker, ids, scores, deadline)
   local m, texts = x.m, fetch(x.prefix .. 'u', ids)
   local epoch, counter, count = m[EPOCH], add(x, FENCE, 1), #ids
   local states, held, told, shown, journals, names = {}, {}, {}, {}, {}, {}
-  local start, length = '', 0
+  local start, length, until_then = '', 0, pack('<d', deadline)
   for i = 1, count do
     local id = ids[i]
     if sub(id, 1, length) ~= start or length == 0 then
@@ -73,7 +73,7 @@ local function grant(x, worker, ids, scores, deadline)
     local record =
       pack(UNIT, LEASED, epoch, counter, attempt + 1, published, 0, oldest, returns, failures, score, restart)
     states[2 * i - 1], states[2 * i] = id, record .. worker
-    held[2 * i - 1], held[2 * i] = deadline, id
+    held[2 * i - 1], held[2 * i] = id, until_then
     told[3 * i - 2], told[3 * i - 1], told[3 * i] = pack('<I2', #id), id, sub(record, 1, TOLD)
     shown[i] = pack('<I4I4I2I2', attempt + 1, published, #names - 1, score % 65536)
     if published > 0 then
@@ -83,7 +83,7 @@ local function grant(x, worker, ids, scores, deadline)
     end
   end
   many('HSET', x.prefix .. 'u', states)
-  many('ZADD', x.prefix .. 'h:' .. worker, held)
+  many('HSET', x.prefix .. 'h:' .. worker, held)
   call('ZADD', x.prefix .. 'l', 'LT', deadline, worker)
   m[NEXT_EXPIRY] = min(m[NEXT_EXPIRY], deadline)
   m[RUNNING], m[PENDING] = m[RUNNING] + count, m[PENDING] - count
@@ -142,6 +142,7 @@ end
 local function heartbeat(keys, args)
   local x = open(keys, args)
   local worker, deadline = args[2], x.now + args[3]
+  local until_then = pack('<d', deadline)
   local ids, lost, gone, held, states, grown = {}, {}, {}, {}, {}, {}
   for at = 5, #args, 6 do
     ids[#ids + 1] = args[at]
@@ -159,8 +160,8 @@ local function heartbeat(keys, args)
       lost[#lost + 1] = id
     else
       held[u.owner] = held[u.owner] or {}
-      table.insert(held[u.owner], deadline)
       table.insert(held[u.owner], id)
+      table.insert(held[u.owner], until_then)
       if start >= 0 then
         states[#states + 1], states[#states + 2] = id, pack_unit(u) .. u.owner
         grown[#grown + 1] = group_of(id)
@@ -168,7 +169,7 @@ local function heartbeat(keys, args)
     end
   end
   for owner, list in pairs(held) do
-    many('ZADD', key(x, 'h:') .. owner, list)
+    many('HSET', key(x, 'h:') .. owner, list)
     call('ZADD', key(x, 'l'), 'LT', deadline, owner)
     x.m[NEXT_EXPIRY] = min(x.m[NEXT_EXPIRY], deadline)
   end
@@ -278,7 +279,7 @@ local function commit(keys, args)
     many('HSET', x.prefix .. 'u', states)
     many('HSET', x.prefix .. 's', samples)
     for owner, list in pairs(held) do
-      many('ZREM', x.prefix .. 'h:' .. owner, list)
+      many('HDEL', x.prefix .. 'h:' .. owner, list)
     end
     add(x, BUFFERED, #new)
     add(x, COMMITTED_TOKENS, sum)

@@ -1,8 +1,13 @@
 -- The store, the job's rules and its workers: attach, configure, put, register, drain, release a worker.
 
+local function held_by(x, worker)
+  local ids = call('HKEYS', key(x, 'h:') .. worker)
+  table.sort(ids)
+  return ids
+end
+
 local function release_all(x, worker, reason)
-  local name = key(x, 'h:') .. worker
-  local count = give_back_all(x, call('ZRANGE', name, 0, -1), reason, worker)
+  local count = give_back_all(x, held_by(x, worker), reason, worker)
   call('ZREM', key(x, 'l'), worker)
   return count
 end
@@ -18,7 +23,7 @@ local function attach(keys, args)
   if call('GET', key(x, 'r')) ~= args[2] then
     local held = {}
     for _, worker in ipairs(call('ZRANGE', key(x, 'l'), 0, -1)) do
-      for _, id in ipairs(call('ZRANGE', key(x, 'h:') .. worker, 0, -1)) do
+      for _, id in ipairs(held_by(x, worker)) do
         held[#held + 1] = id
       end
     end

@@ -26,7 +26,7 @@ local function workers(keys, args)
     in_vain[told[i]] = (in_vain[told[i]] or 0) + 1
   end
   for i = 1, #names do
-    local held = call('ZCARD', key(x, 'h:') .. names[i]) - (in_vain[names[i]] or 0)
+    local held = call('HLEN', key(x, 'h:') .. names[i]) - (in_vain[names[i]] or 0)
     reply[i] = { call('HGETALL', key(x, 'w:') .. names[i]), held }
   end
   return reply
