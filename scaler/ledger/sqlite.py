@@ -1,15 +1,16 @@
 """The default ledger: an SQLite file on one machine, for any number of processes there.
 
 Policy
-* One transaction a call, begun as a writer, and the write-ahead log synced before the call returns: what is acknowledged
-  is durable (`_sqlite.store`).
+* One transaction a call, begun as a writer. The write-ahead log is synced up to it before the call returns: what is
+  acknowledged is durable, as with `synchronous=FULL` (`_sqlite.store` says why it is done by hand).
 * Bodies are encoded before and decoded after the transaction; inside it there are a handful of statements, whatever
   the number of units in the store.
 * Several jobs may share a file; they share nothing but its lock.
 * The store's clock is this machine's. The file must lie on a local disk: SQLite's locks do not hold on network file
   systems, which is why a cluster uses another engine.
-* Beside `ledger.db` lie `ledger.db.fence` (see `_sqlite.sidecar`) and `ledger.db.objects` (bodies above 64 KiB). A
-  backup is the database (by `VACUUM INTO`, or SQLite's backup) and the objects, without the sidecar.
+* Beside `ledger.db` lie `ledger.db.fence` (see `_sqlite.sidecar`), the pipe `ledger.db.fence.turn` on which writers wake
+  each other, and `ledger.db.objects` (bodies above 64 KiB). A backup is the database (by `VACUUM INTO`, or SQLite's
+  backup) and the objects, without the sidecar.
 
 Choices that the contract leaves open
 * A unit too stale to be trained on ends its group at the first call that shows it (`_sqlite.groups`); a sample committed
