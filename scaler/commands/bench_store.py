@@ -13,15 +13,15 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+_TURN_S = 10.0
 RAW_SCHEMA = """
 CREATE TABLE raw (id INTEGER PRIMARY KEY, state INTEGER NOT NULL, body BLOB);
 CREATE INDEX raw_pending ON raw (id) WHERE state = 0;
 """
-_UNIT_NAME = "group-{}.0/{}"
 
 
 class Floor(Protocol):
@@ -31,11 +31,11 @@ class Floor(Protocol):
         """Add rows that can be taken."""
         ...
 
-    def take(self, n: int) -> Sequence[object]:
+    def take(self, n: int) -> Sequence[Any]:
         """Take up to `n` rows."""
         ...
 
-    def finish(self, rows: Sequence[object], body: bytes) -> None:
+    def finish(self, rows: Sequence[Any], body: bytes) -> None:
         """Finish rows, durably, each with this body."""
         ...
 
@@ -47,7 +47,7 @@ class Floor(Protocol):
 class SqliteFloor:
     """Two transactions of one statement each, or of one statement a row where that is fewer.
 
-    Its writers queue and sync as those of the ledger do, so that only what is written differs.
+    As the engine does, it waits for its turn, and syncs the write-ahead log after it.
     """
 
     def __init__(self, url: str) -> None:
@@ -55,17 +55,16 @@ class SqliteFloor:
         from scaler.ledger._sqlite.store import connect
 
         path = Path(url.removeprefix("sqlite://")).with_name("raw.db")
-        self._turn = Sidecar(path.with_name("raw.db.fence"), 10.0).turn
-        self._db = connect(path, 10.0, may_create=True)
-        self._db.execute("SELECT 1 FROM raw LIMIT 1").fetchall()
-        self._log = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+        self._turn = Sidecar(path.with_name("raw.db.fence"), _TURN_S).turn
+        self._db = connect(path, _TURN_S, may_create=True)
+        self._db.execute("SELECT count(*) FROM raw").fetchone()  # opens the log
+        self._log = os.open(path.with_name("raw.db-wal"), os.O_RDWR | os.O_CLOEXEC)
 
     @staticmethod
     def create(folder: Path) -> None:
         """Make the table."""
-        with sqlite3.connect(folder / "raw.db") as db:
+        with closing(sqlite3.connect(folder / "raw.db")) as db:
             db.executescript("PRAGMA journal_mode = WAL;" + RAW_SCHEMA)
-        db.close()
 
     def fill(self, rows: int) -> None:
         """Add rows that can be taken."""
@@ -74,7 +73,7 @@ class SqliteFloor:
             self._db.executemany("INSERT INTO raw (state) VALUES (?)", ((0,) for _ in range(rows)))
             self._db.execute("COMMIT")
 
-    def take(self, n: int) -> Sequence[object]:
+    def take(self, n: int) -> Sequence[Any]:
         """Take up to `n` rows."""
         query = (
             "UPDATE raw SET state = 1 WHERE id IN (SELECT id FROM raw WHERE state = 0 ORDER BY id LIMIT ?) RETURNING id"
@@ -84,20 +83,17 @@ class SqliteFloor:
         os.fdatasync(self._log)
         return rows
 
-    def finish(self, rows: Sequence[object], body: bytes) -> None:
+    def finish(self, rows: Sequence[Any], body: bytes) -> None:
         """Finish rows with this body."""
         query = "UPDATE raw SET state = 2, body = ? WHERE id = ?"
         with self._turn:
-            self._finish(query, [(body, *row) for row in rows])  # type: ignore[misc]
+            if len(rows) == 1:
+                self._db.execute(query, (body, *rows[0]))
+            else:
+                self._db.execute("BEGIN IMMEDIATE")
+                self._db.executemany(query, [(body, *row) for row in rows])
+                self._db.execute("COMMIT")
         os.fdatasync(self._log)
-
-    def _finish(self, query: str, values: list[tuple[object, ...]]) -> None:
-        if len(values) == 1:
-            self._db.execute(query, values[0])
-            return
-        self._db.execute("BEGIN IMMEDIATE")
-        self._db.executemany(query, values)
-        self._db.execute("COMMIT")
 
     def clear(self) -> None:
         """Forget finished rows."""
@@ -105,36 +101,52 @@ class SqliteFloor:
             self._db.execute("DELETE FROM raw WHERE state = 2")
 
 
+TAKE_SCRIPT = """
+local got, ids, moved = redis.call('ZPOPMIN', KEYS[1], ARGV[1]), {}, {}
+for i = 1, #got, 2 do ids[#ids + 1], moved[i], moved[i + 1] = got[i], got[i + 1], got[i] end
+if #ids > 0 then redis.call('ZADD', KEYS[2], unpack(moved)) end
+return ids
+"""
+FINISH_SCRIPT = """
+local ids = {}
+for i = 1, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
+redis.call('ZREM', KEYS[1], unpack(ids))
+return redis.call('HSET', KEYS[2], unpack(ARGV))
+"""
+_PENDING, _TAKEN, _DONE = "{raw}:pending", "{raw}:taken", "{raw}:done"
+
+
 class ValkeyFloor:
-    """ZPOPMIN takes, HSET finishes; WAITAOF goes with the second, as with a commit."""
+    """Two scripts of two commands: the row leaves one set and is in the next. WAITAOF goes with the second."""
 
     def __init__(self, url: str) -> None:
         from scaler.ledger._valkey.address import parse_url
         from scaler.ledger._valkey.link import Link
 
         self._link = Link(parse_url(url), "raw")
-        self._link.open()
+        self._take, self._finish = (self._link.send("SCRIPT", "LOAD", text) for text in (TAKE_SCRIPT, FINISH_SCRIPT))
 
     def fill(self, rows: int) -> None:
         """Add rows that can be taken."""
-        start = int(self._link.command("INCRBY", "count", rows)) - rows
+        start = int(self._link.send("INCRBY", "{raw}:count", rows)) - rows
         for first in range(start, start + rows, 2000):
             numbers = range(first, min(first + 2000, start + rows))
-            words = [word for i in numbers for word in (i, _UNIT_NAME.format(i // 8, i % 8))]
-            self._link.command("ZADD", "pending", *words)
+            words = [word for i in numbers for word in (i, f"group-{i // 8}.0/{i % 8}")]
+            self._link.send("ZADD", _PENDING, *words)
 
-    def take(self, n: int) -> Sequence[object]:
+    def take(self, n: int) -> Sequence[Any]:
         """Take up to `n` rows."""
-        names: Sequence[object] = self._link.command("ZPOPMIN", "pending", n)[::2]
+        names: Sequence[Any] = self._link.send("EVALSHA", self._take, 2, _PENDING, _TAKEN, n)
         return names
 
-    def finish(self, rows: Sequence[object], body: bytes) -> None:
+    def finish(self, rows: Sequence[Any], body: bytes) -> None:
         """Finish rows with this body."""
-        self._link.command("HSET", "done", *(word for row in rows for word in (row, body)), durable=True)
+        words = [word for row in rows for word in (row, body)]
+        self._link.send("EVALSHA", self._finish, 2, _TAKEN, _DONE, *words, durable=True)
 
     def clear(self) -> None:
         """Forget finished rows."""
-        self._link.command("UNLINK", "done")
+        self._link.send("UNLINK", _DONE)
 
 
 def floor_of(url: str) -> Floor:

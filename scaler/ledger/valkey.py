@@ -49,7 +49,6 @@ from scaler.ledger.contract import (
     DeadLetter,
     LeaseReply,
     Ledger,
-    LedgerRefused,
     Release,
 )
 from scaler.ledger.history import HistoryEvent
@@ -74,25 +73,24 @@ def open_url(url: str, job: str) -> Ledger:
 
 
 def open_for_reading(url: str, job: str) -> Ledger:
-    """Open the ledger of a job that has a history.
+    """Open the ledger of a job that is there, to read it; nothing is created and no epoch raised.
 
     Raises:
         LedgerRefused: no such job, or as `open_url`.
         LedgerUnavailable: it does not answer.
     """
-    ledger = open_url(url, job)
-    if not ledger.history(limit=1):
-        raise LedgerRefused(f"there is no job {job!r} in it")
-    return ledger
+    return ValkeyLedger(parse_url(url), job, reads_only=True)
 
 
 class ValkeyLedger:
     """See the contract for what the methods promise."""
 
-    def __init__(self, address: Address, job: str, *, now_s: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, address: Address, job: str, *, now_s: Callable[[], float] | None = None, reads_only: bool = False
+    ) -> None:
         """Open and check. `now_s` replaces the store's clock, for tests; all clients of a store must then share it."""
         self._objects = FolderStore(address.objects) if address.objects else None
-        self._link = Link(address, job, now_s)
+        self._link = Link(address, job, now_s, reads_only=reads_only)
         self._link.open()
 
     def configure(self, settings: JobSettings) -> None:

@@ -20,7 +20,7 @@ from scaler.ledger._valkey.acl import rules_of
 from scaler.ledger._valkey.address import Address, check_server, parse_url
 from scaler.ledger.audit import audit
 from scaler.ledger.contract import CommitOutcome, Ledger, LedgerRefused, LedgerUnavailable, UnitState
-from scaler.ledger.registry import open_ledger
+from scaler.ledger.registry import open_for_reading, open_ledger
 from scaler.ledger.valkey import ValkeyLedger
 from scaler.model.work import FencingToken
 from tests.builders.ledger import (
@@ -462,6 +462,21 @@ def test_a_history_names_groups_with_any_characters(server: ValkeyServer) -> Non
     subjects = [entry.subject for event in ledger.history() for entry in event.entries]
     assert subjects == [f"{odd}.0/0", f"{odd}.0/1"] * 3
     assert audit(ledger).findings == ()
+
+
+def test_a_reader_creates_nothing_and_raises_no_epoch(server: ValkeyServer) -> None:
+    with pytest.raises(LedgerRefused, match="no job 'job'"):
+        open_for_reading(server.url, "job")
+    with server.client() as client:
+        assert list(client.scan_iter()) == []
+    ready(server.url).put_units(groups(1))
+    server.kill()
+    server.start()
+
+    reader = open_for_reading(server.url, "job")
+
+    assert (reader.stats().store_epoch, reader.stats().pending) == (1, 2)
+    assert audit(reader).findings == ()
 
 
 def test_the_library_is_named_by_its_text() -> None:

@@ -8,7 +8,7 @@ job's keys, or a command that the ledger does not use.
 from collections.abc import Iterable
 
 _LINK = ("info", "waitaof", "fcall", "function|load", "ping", "select", "auth")
-_READ = ("time", "get", "hget", "hmget", "hgetall", "hexists", "hkeys", "hlen", "hscan", "lrange")
+_READ = ("time", "exists", "get", "hget", "hmget", "hgetall", "hexists", "hkeys", "hlen", "hscan", "lrange")
 _READ_ORDERED = ("zrange", "zrangebyscore", "zcard", "zcount", "zscore", "xrange")
 _WRITE = (
     "set",

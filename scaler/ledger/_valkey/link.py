@@ -52,10 +52,14 @@ class FunctionMissing(Exception):
 class Link:
     """Calls functions of the library for one job."""
 
-    def __init__(self, address: Address, job: str, now_s: Callable[[], float] | None = None) -> None:
-        """`now_s` replaces the store's clock in tests."""
+    def __init__(
+        self, address: Address, job: str, now_s: Callable[[], float] | None = None, *, reads_only: bool = False
+    ) -> None:
+        """`now_s` replaces the store's clock in tests; with `reads_only` the job must be there and is left as it is."""
         self._address = address
         self._now_s = now_s
+        self._job = job
+        self._reads_only = reads_only
         self._keys = f"headrace:{{{job}}}:"
         self._connection: Connection | None = None
         self._wait = _packed(("WAITAOF", 1, 0, int(address.timeout_s * 900)))
@@ -70,10 +74,14 @@ class Link:
         connection = self._connection or self._open()
         return self._function(connection, name, args, durable=durable)
 
-    def command(self, *args: Any, durable: bool = False) -> Any:
-        """A plain command; its key, in second place, is the job's key of that name."""
+    def command(self, name: str, key: str, *args: Any) -> Any:
+        """A plain command on one of the job's keys."""
+        return self.send(name, self._keys + key, *args)
+
+    def send(self, *words: Any, durable: bool = False) -> Any:
+        """Any command as it is; with `durable` it returns when what it wrote is on disk."""
         connection = self._connection or self._open()
-        return self._answer(connection, (args[0], self._keys + args[1], *args[2:]), durable=durable)
+        return self._answer(connection, words, durable=durable)
 
     def close(self) -> None:
         """Give the connection up."""
@@ -87,7 +95,7 @@ class Link:
             connection.connect()
             info = parse_info(self._send(connection, [_packed(("INFO",))])[0])
             check_server(info, declared_durable=self._address.declared_durable)
-            self._function(connection, "attach", (info["run_id"], random.randrange(1, 2**31)), durable=True)
+            self._attach(connection, info["run_id"])
         except (RedisError, OSError) as error:
             connection.disconnect()
             raise _translated(error) from error
@@ -96,6 +104,12 @@ class Link:
             raise
         self._connection = connection
         return connection
+
+    def _attach(self, connection: Connection, run_id: str) -> None:
+        if not self._reads_only:
+            self._function(connection, "attach", (run_id, random.randrange(1, 2**31)), durable=True)
+        elif not self._answer(connection, ("EXISTS", self._keys + "m"), durable=False):
+            raise LedgerRefused(f"there is no job {self._job!r} in this store")
 
     def _function(self, connection: Connection, name: str, args: Sequence[Any], *, durable: bool) -> Any:
         now = "" if self._now_s is None else repr(self._now_s())
