@@ -37,7 +37,7 @@ class Watch:
             starting=starting,
             draining=draining,
             capacity=self._capacity(),
-            buffered_samples=None if stats is None else stats.buffered,
+            buffered_samples=None if stats is None else stats.buffer_depth,
             batch_samples=None if stats is None else stats.settings.batch_samples,
             updates=len(updates),
             reward=updates[-1].reward if updates else None,
