@@ -84,7 +84,7 @@ def summarise(
         reward_last=_mean(rewards[-EDGE_UPDATES:]),
         interruptions_noticed=sum(loss.noticed for loss in run.interruptions),
         interruptions_unnoticed=sum(not loss.noticed for loss in run.interruptions),
-        units_committed=stats.buffered + stats.consumed + sum(sum(b.values()) for b in stats.dropped.values()),
+        units_committed=stats.buffered + stats.accepted + sum(sum(b.values()) for b in stats.dropped.values()),
         units_lost=report.count(*LOST),
         samples_doubled=report.count(Fault.SAMPLE_DOUBLED, Fault.UNIT_PUT_TWICE),
         tokens_generated=generated,

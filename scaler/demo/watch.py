@@ -10,6 +10,7 @@ from typing import Any
 from scaler.demo.moments import Interruption, Moment, Update
 from scaler.demo.world import World
 from scaler.ledger.contract import Ledger, LedgerRefused, LedgerUnavailable
+from scaler.localcloud.state import InstanceRecord
 from scaler.model.job import LedgerStats, WorkerRecord
 
 
@@ -36,7 +37,7 @@ class Watch:
             starting=starting,
             draining=draining,
             capacity=self._capacity(),
-            buffered_samples=None if stats is None else stats.buffered,
+            buffered_samples=None if stats is None else stats.buffer_depth,
             batch_samples=None if stats is None else stats.settings.batch_samples,
             updates=len(updates),
             reward=updates[-1].reward if updates else None,
@@ -75,16 +76,22 @@ class Watch:
             return None, ()
 
     def _fleet(self, workers: tuple[WorkerRecord, ...]) -> tuple[int, int, int]:
-        known = {worker.identity.instance_id: worker for worker in workers if not worker.gone}
-        live = [record.instance_id for record in self.world.state.live_instances()]
-        leaving = [name for name in live if self._is_leaving(name, known.get(name))]
-        ready = [name for name in live if name in known and name not in leaving and known[name].status.ready]
+        known = {worker.identity.instance_id: worker for worker in workers}
+        live = self.world.state.live_instances()
+        leaving = {record.instance_id for record in live if self._is_leaving(record, known.get(record.instance_id))}
+        ready = {
+            record.instance_id
+            for record in live
+            if record.instance_id in known
+            and record.instance_id not in leaving
+            and known[record.instance_id].status.ready
+        }
         return len(ready), len(leaving), len(live) - len(ready) - len(leaving)
 
-    def _is_leaving(self, instance_id: str, worker: WorkerRecord | None) -> bool:
-        """Told to go, by the cloud or by the controller."""
-        noticed = self.world.state.notice_file(instance_id).exists()
-        return noticed or (worker is not None and worker.drain is not None)
+    def _is_leaving(self, record: InstanceRecord, worker: WorkerRecord | None) -> bool:
+        """Told to go by the cloud or by the controller, or has said goodbye and is about to end."""
+        told = record.terminating_at_s is not None or self.world.state.notice_file(record.instance_id).exists()
+        return told or (worker is not None and (worker.gone or worker.drain is not None))
 
     def _capacity(self) -> int | None:
         try:

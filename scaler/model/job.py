@@ -156,7 +156,7 @@ class LedgerStats:
     buffered: int
     """Committed, neither acknowledged nor dropped: what admission counts, a batch in training included.
 
-    Buffer depth in samples, that is without such a batch, is `buffered - (consumed - accepted)`."""
+    `buffer_depth` leaves such a batch out."""
     ready_groups: int
     """Complete groups in the buffer: buffer depth in groups."""
     admissible: int
@@ -179,3 +179,8 @@ class LedgerStats:
     trainer: TrainerReport | None
     trainer_at_s: float | None
     settings: JobSettings
+
+    @property
+    def buffer_depth(self) -> int:
+        """Samples that wait to be consumed: committed, in no batch, not dropped."""
+        return self.buffered - (self.consumed - self.accepted)

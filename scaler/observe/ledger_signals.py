@@ -43,7 +43,7 @@ class LedgerSignals:
     def _signals_of(self, reading: LedgerReading) -> Signals:
         stats, at_s = reading.stats, reading.read_at_s
         return Signals(
-            buffered_samples=Reading(float(stats.buffered), at_s),
+            buffered_samples=Reading(float(stats.buffer_depth), at_s),
             ready_groups=Reading(float(stats.ready_groups), at_s),
             pending_units=Reading(float(stats.pending), at_s),
             running_units=Reading(float(stats.running), at_s),

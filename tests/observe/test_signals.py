@@ -62,3 +62,10 @@ async def test_before_the_first_answer_and_for_other_stages_everything_is_missin
     assert await watch.poll()
     await source.poll()
     assert source.signals("reward").buffered_samples == MISSING
+
+
+async def test_a_batch_in_training_is_not_in_the_buffer() -> None:
+    watch, source = _source(FakeLedger(FakeClock(), changes={"buffered": 24, "consumed": 40, "accepted": 32}))
+    await watch.poll()
+    await source.poll()
+    assert source.signals("rollout").buffered_samples.value == 16
