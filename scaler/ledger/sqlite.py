@@ -26,6 +26,7 @@ from urllib.parse import unquote, urlsplit
 
 from scaler.ledger._sqlite import batches, compaction, fleet, granting, leasing, putting, reading, returning
 from scaler.ledger._sqlite.groups import sweep_stale
+from scaler.ledger._sqlite.read_store import ReadStore
 from scaler.ledger._sqlite.store import Store
 from scaler.ledger._sqlite.transaction import dump_settings
 from scaler.ledger.contract import (
@@ -54,11 +55,25 @@ def open_url(url: str, job: str) -> "SqliteLedger":
         LedgerRefused: not such a URL, not a ledger, or a ledger of another schema.
         LedgerUnavailable: the place does not answer.
     """
+    return open_path(_path_of(url), job)
+
+
+def open_for_reading(url: str, job: str) -> "SqliteLedger":
+    """Open a ledger that is there, and leave no trace in it; whatever would write is refused.
+
+    Raises:
+        LedgerRefused: not such a URL, not a ledger, or no such job in it.
+        LedgerUnavailable: the place does not answer.
+    """
+    return SqliteLedger(ReadStore(_path_of(url), job, time.time, BUSY_TIMEOUT_S))  # noqa: TID251 - the store's clock
+
+
+def _path_of(url: str) -> Path:
     parts = urlsplit(url)
     path = unquote(parts.path)
     if parts.scheme != "sqlite" or parts.netloc or parts.query or parts.fragment or not path.strip("/"):
         raise LedgerRefused(f"ledger URL {url!r}: write it like sqlite:///absolute/path/ledger.db")
-    return open_path(Path(path), job)
+    return Path(path)
 
 
 def open_path(
