@@ -188,8 +188,8 @@ class ValkeyStore:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         options = {
-            "port": port, "bind": "127.0.0.1", "dir": folder, "save": "", "auto-aof-rewrite-percentage": 0, "appendonly": "yes", "appendfsync": "everysec",
-            "maxmemory-policy": "noeviction",
+            "port": port, "bind": "127.0.0.1", "dir": folder, "save": "", "appendonly": "yes", "appendfsync": "everysec",
+            "auto-aof-rewrite-percentage": 0, "maxmemory-policy": "noeviction",
         }  # fmt: skip
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         self._log = (folder / "valkey.log").open("wb")
