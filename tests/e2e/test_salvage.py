@@ -128,4 +128,6 @@ async def test_progress_saves_three_quarters_and_more_of_what_interruptions_wast
     assert undisturbed.wasted == 0
     assert len(undisturbed.samples) == UNITS
     assert salvaged.samples == restarted.samples == undisturbed.samples
-    assert 0 < salvaged.wasted * 4 <= restarted.wasted
+    # Every kill found leases held (see `interrupt`); right after a publication it wastes nothing at all.
+    assert restarted.wasted > 0
+    assert salvaged.wasted * 4 <= restarted.wasted
