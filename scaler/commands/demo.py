@@ -23,9 +23,8 @@ from scaler.demo.summary import Labels, Summary, summarise, tokens_in_progress
 from scaler.demo.view import View, open_view
 from scaler.demo.watch import Watch
 from scaler.demo.world import World
-from scaler.ledger.audit import audit
+from scaler.ledger.audit import audit, events_of
 from scaler.ledger.contract import Ledger
-from scaler.ledger.history import HistoryEvent
 from scaler.model.work import ReleaseReason
 
 LOOK_EVERY_S = 0.5
@@ -178,15 +177,8 @@ def _sum_up(run: Run, ledger: Ledger, world: World) -> Summary:
     for worker in ledger.workers():
         ledger.release_worker(worker.identity.worker, ReleaseReason.WORKER_LOST)
     labels = Labels(task=world.scale.task, seed=world.seed, progress_published=world.progress)
-    held = tokens_in_progress(list(_history(ledger)))
+    held = tokens_in_progress(list(events_of(ledger)))
     return summarise(run, ledger.stats(), audit(ledger), world.generated_tokens(), held, labels)
-
-
-def _history(ledger: Ledger) -> Iterator[HistoryEvent]:
-    after = 0
-    while page := ledger.history(after):
-        yield from page
-        after = page[-1].seq
 
 
 def _print(summary: Summary, console: Console) -> None:

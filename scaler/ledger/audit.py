@@ -344,15 +344,16 @@ def _fence(entry: HistoryEntry) -> tuple[int, int]:
 def audit(ledger: Ledger) -> AuditReport:
     """Audit an open ledger; reads its whole history, then every unit it holds."""
     auditor = Auditor()
-    auditor.feed(_events(ledger, 0))
+    auditor.feed(events_of(ledger, 0))
     before = auditor.last_seq
     census = list(ledger.census())
-    auditor.feed(_events(ledger, before))
+    auditor.feed(events_of(ledger, before))
     auditor.compare(census, before)
     return auditor.report()
 
 
-def _events(ledger: Ledger, after_seq: int) -> Iterator[HistoryEvent]:
+def events_of(ledger: Ledger, after_seq: int = 0) -> Iterator[HistoryEvent]:
+    """All events after a sequence number, page by page."""
     while page := ledger.history(after_seq):
         yield from page
         after_seq = page[-1].seq

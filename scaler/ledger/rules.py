@@ -3,8 +3,10 @@
 Pure. `audit` must not import this: a mistake here has to be seen by somebody who did not make it.
 """
 
+from collections.abc import Sequence
+
 from scaler.model.job import JobSettings
-from scaler.model.work import Progress, ProgressDelta, Resume, VersionSpan
+from scaler.model.work import Progress, ProgressDelta, Resume, VersionSpan, WorkUnit
 
 
 def admissible(settings: JobSettings, running: int, buffered: int) -> int:
@@ -69,3 +71,28 @@ def join_spans(kept: tuple[VersionSpan, ...], new: tuple[VersionSpan, ...], at: 
         else:
             joined.append(VersionSpan(start, span.end, span.version))
     return tuple(joined)
+
+
+def group_up(units: Sequence[WorkUnit], max_group_size: int) -> dict[str, list[WorkUnit]]:
+    """Units by the name of their group ("group.epoch"), in order of their index.
+
+    Raises:
+        ValueError: a group is not whole, is larger than the engine takes, or its units disagree.
+    """
+    groups: dict[str, list[WorkUnit]] = {}
+    for unit in units:
+        groups.setdefault(f"{unit.group_id}.{unit.group_epoch}", []).append(unit)
+    for name, members in groups.items():
+        members.sort(key=lambda unit: unit.sample_index)
+        _check_group(name, members, max_group_size)
+    return groups
+
+
+def _check_group(name: str, members: Sequence[WorkUnit], max_group_size: int) -> None:
+    size = members[0].group_size
+    if not 1 <= size <= max_group_size:
+        raise ValueError(f"group {name}: its size is {size}")
+    if any(unit.group_size != size for unit in members):
+        raise ValueError(f"group {name}: its units do not agree on its size")
+    if [unit.sample_index for unit in members] != list(range(size)):
+        raise ValueError(f"group {name}: all {size} units of a group come in one call, each once")

@@ -27,6 +27,7 @@ from urllib.parse import unquote, urlsplit
 from scaler.ledger._sqlite import batches, compaction, fleet, granting, leasing, putting, reading, returning
 from scaler.ledger._sqlite.groups import sweep_stale
 from scaler.ledger._sqlite.read_store import ReadStore
+from scaler.ledger._sqlite.schema import MAX_GROUP_SIZE
 from scaler.ledger._sqlite.store import Store
 from scaler.ledger._sqlite.transaction import dump_settings
 from scaler.ledger.contract import (
@@ -41,6 +42,7 @@ from scaler.ledger.contract import (
     Release,
 )
 from scaler.ledger.history import EventKind, HistoryEvent
+from scaler.ledger.rules import group_up
 from scaler.model.job import JobSettings, LedgerStats, TrainerReport, WorkerIdentity, WorkerRecord, WorkerStatus
 from scaler.model.work import Batch, PolicyVersion, ReleaseReason, WorkUnit
 
@@ -124,7 +126,7 @@ class SqliteLedger:
 
     def put_units(self, units: Sequence[WorkUnit]) -> int:
         """See `Ledger.put_units`."""
-        groups = putting.group_up(units)
+        groups = group_up(units, MAX_GROUP_SIZE)
         with self._store.write() as tx:
             return putting.put_groups(tx, groups)
 

@@ -16,7 +16,6 @@ journal grows with every heartbeat, which an object cannot; it is bounded by the
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 from scaler.ledger._valkey.address import Address, parse_url
@@ -55,6 +54,7 @@ from scaler.ledger.contract import (
     Release,
 )
 from scaler.ledger.history import HistoryEvent
+from scaler.ledger.rules import group_up
 from scaler.model.job import JobSettings, LedgerStats, TrainerReport, WorkerIdentity, WorkerRecord, WorkerStatus
 from scaler.model.work import Batch, PolicyVersion, ReleaseReason, WorkUnit
 
@@ -127,7 +127,7 @@ class ValkeyLedger:
 
     def put_units(self, units: Sequence[WorkUnit]) -> int:
         """Add units."""
-        groups = _by_group(units)
+        groups = group_up(units, MAX_GROUP_SIZE)
         words = [word for name, members in groups.items() for word in group_words(self._objects, name, members)]
         return int(self._link.call("put_units", *words)) if words else 0
 
@@ -256,24 +256,3 @@ class ValkeyLedger:
         # One that was named again between the question and the deletion is put back.
         for name in self._link.call("objects_deleted", *names):
             self._objects.put(name.decode(), bodies[name.decode()])
-
-
-def _by_group(units: Sequence[WorkUnit]) -> dict[str, list[WorkUnit]]:
-    """Units by their group's name, whole groups only, each in the order of its units."""
-    groups = defaultdict(list)
-    for unit in units:
-        groups[f"{unit.group_id}.{unit.group_epoch}"].append(unit)
-    for name, members in groups.items():
-        members.sort(key=lambda unit: unit.sample_index)
-        _check_group(name, members)
-    return groups
-
-
-def _check_group(name: str, members: Sequence[WorkUnit]) -> None:
-    size = members[0].group_size
-    if not 1 <= size <= MAX_GROUP_SIZE:
-        raise ValueError(f"group {name}: its size is {size}")
-    if any(unit.group_size != size for unit in members):
-        raise ValueError(f"group {name}: its units do not agree on its size")
-    if [unit.sample_index for unit in members] != list(range(size)):
-        raise ValueError(f"group {name}: all {size} units of a group come in one call, each once")
