@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from scaler.model.plan import Reason
-from scaler.model.snapshot import OfferingView, StageView
+from scaler.model.snapshot import OfferingView, ReplicaView, StageView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """An offering where launches may go, at most `replicas` of them."""
+
+    pool: str
+    offering_id: str
+    replicas: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +28,11 @@ class Sizing:
     replicas: int | None
     reason: Reason
     memory: Mapping[str, float] = field(default_factory=dict)
+    places: tuple[Place, ...] | None = None
+    """Where to launch what is missing, in this order and nowhere else, though the floor is filled anywhere. None leaves it
+    to the placement policy: right where a size does not depend on what it costs."""
+    release_first: tuple[str, ...] = ()
+    """Ids of the replicas to let go first, in this order, before the usual order of victims."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +48,10 @@ class SizingInput:
     ready: int
     desired: int | None = None
     """The size last decided, after guard rails; None where nothing was decided yet. A lost replica does not lower it."""
+    counting: tuple[ReplicaView, ...] = ()
+    """The replicas that count as capacity, in order of id: requested to ready, neither noticed nor a failed launch."""
+    usable: tuple[tuple[str, OfferingView], ...] = ()
+    """(pool, offering) where a launch may be asked for now: not refused lately. Room and spend are not looked at."""
 
     @property
     def base(self) -> int:

@@ -3,7 +3,8 @@
 Policy: a drain for size that has not ended is taken back before anything is launched, the one with most work first: it is
 ready and costs nothing more. Launches are asked of the placement policy with the offerings that may be used (pool listed
 and not refused, room under `max_replicas`, no refusal back-off, price within what is left to spend), accepted one by one,
-and asked again without what ran out.
+and asked again without what ran out. Where the sizing policy named places itself, those are taken in its order instead,
+and the placement policy only fills the floor.
 
 Rent under the caps is that of replicas that count and of drains of our own choice not ended yet; noticed ones are left
 out, or a fleet at its cap could not replace them before they are gone. The same replicas fill a pool's room.
@@ -15,10 +16,11 @@ input; every round uses up a pool, an offering or the gap, so it ends.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 
-from policies.base import Registered
+from policies.base import Place, Registered
 from scaler.decide.victims import by_value
 from scaler.decide.world import SPEND_TOLERANCE_USD_PER_H, StageWorld, finite
 from scaler.model.capacity import ReplicaPhase
@@ -64,24 +66,47 @@ def _may_come_back(world: StageWorld, replica: ReplicaView) -> bool:
     )
 
 
-def place(
-    world: StageWorld, wanted: int, spend_left_usd_per_h: float, policy: Registered, ended: frozenset[str]
-) -> Launches:
-    """At most `wanted` launches. `ended`: ids of replicas that this plan ends, whose room is free."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is to be launched: `wanted` replicas at `places` if the sizing policy named any, else where `policy` says.
+
+    Where places were named, `least` of the replicas are launched all the same: the floor is filled anywhere.
+    """
+
+    wanted: int
+    least: int
+    places: tuple[Place, ...] | None
+    policy: Registered
+
+
+def place(world: StageWorld, order: Order, spend_left_usd_per_h: float, ended: frozenset[str]) -> Launches:
+    """At most `order.wanted` launches. `ended`: ids of replicas that this plan ends, whose room is free."""
     room = _room(world, ended)
     usable = offerings_now(world)
+    left = spend_left_usd_per_h + SPEND_TOLERANCE_USD_PER_H
     slots: list[Slot] = []
-    spent = 0.0
-    while len(slots) < wanted:
-        left = spend_left_usd_per_h + SPEND_TOLERANCE_USD_PER_H - spent
-        offered = {slot: entry for slot, entry in usable.items() if room[slot[0]] > 0 and entry.price <= left}
-        asked = min(wanted - len(slots), sum(room[pool] for pool in {pool for pool, _ in offered}))
-        accepted = _accept(_ask(world, asked, offered, policy), offered, room, left)
+    if order.places is not None:
+        slots = _accept(_named(order.places), usable, room, left, order.wanted)
+    anywhere = order.wanted if order.places is None else order.least
+    while len(slots) < anywhere:
+        left_now = left - _rent(slots, usable)
+        offered = {slot: entry for slot, entry in usable.items() if room[slot[0]] > 0 and entry.price <= left_now}
+        asked = min(anywhere - len(slots), sum(room[pool] for pool in {pool for pool, _ in offered}))
+        accepted = _accept(_ask(world, asked, offered, order.policy), offered, room, left_now, asked)
         if not accepted:
             break
         slots += accepted
-        spent += sum(offered[slot].price for slot in accepted)
-    return Launches(slots=tuple(slots), rent_usd_per_h=spent, short_of=_short_of(slots, wanted, usable, room))
+    short_of = _short_of(slots, order, usable, room)
+    return Launches(slots=tuple(slots), rent_usd_per_h=_rent(slots, usable), short_of=short_of)
+
+
+def _named(places: tuple[Place, ...]) -> Iterator[Slot]:
+    for named in places:
+        yield from repeat((named.pool, named.offering_id), max(0, named.replicas))
+
+
+def _rent(slots: Sequence[Slot], usable: Mapping[Slot, "_Offered"]) -> float:
+    return sum(usable[slot].price for slot in slots)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,13 +122,17 @@ def _ask(world: StageWorld, asked: int, offered: Mapping[Slot, _Offered], policy
     spec: PolicySpec = world.spec.placement
     entries = tuple((pool, entry.view) for (pool, _), entry in offered.items())
     answer: Sequence[Slot] = policy.function(asked, entries, world.now_s, spec.params)
-    return answer[:asked]
+    return answer
 
 
-def _accept(asked: Sequence[Slot], offered: Mapping[Slot, _Offered], room: Counter[str], left: float) -> list[Slot]:
-    """Those of the answer that fit, in its order; takes their room."""
+def _accept(
+    asked: Iterable[Slot], offered: Mapping[Slot, _Offered], room: Counter[str], left: float, most: int
+) -> list[Slot]:
+    """Those of the answer that fit, in its order, at most so many; takes their room."""
     accepted: list[Slot] = []
     for slot in asked:
+        if len(accepted) >= most:
+            break
         if slot in offered and room[slot[0]] > 0 and offered[slot].price <= left:
             accepted.append(slot)
             room[slot[0]] -= 1
@@ -112,10 +141,12 @@ def _accept(asked: Sequence[Slot], offered: Mapping[Slot, _Offered], room: Count
 
 
 def _short_of(
-    slots: Sequence[Slot], wanted: int, usable: Mapping[Slot, _Offered], room: Mapping[str, int]
+    slots: Sequence[Slot], order: Order, usable: Mapping[Slot, _Offered], room: Mapping[str, int]
 ) -> ClampCode | None:
-    if len(slots) >= wanted:
+    if len(slots) >= order.wanted:
         return None
+    if order.places is not None and sum(slot in usable for slot in _named(order.places)) < order.wanted:
+        return ClampCode.NO_OFFERING
     return ClampCode.SPEND if any(room[pool] > 0 for pool, _ in usable) else ClampCode.NO_OFFERING
 
 

@@ -6,8 +6,8 @@ later without its cool-down), one that no offering gives today is (it is still w
 
 from dataclasses import dataclass
 
-from policies.base import Registered
-from scaler.decide.growing import Slot, place, take_back
+from policies.base import Place, Registered
+from scaler.decide.growing import Order, Slot, place, take_back
 from scaler.decide.rails import Railed
 from scaler.decide.rents import Rents
 from scaler.decide.victims import pick_victims
@@ -32,20 +32,37 @@ class Change:
         return len(self.launches) + len(self.undrained) - len(self.victims)
 
 
-def resize(world: StageWorld, railed: Railed, placement: Registered, rents: Rents, ended: frozenset[str]) -> Change:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preferences:
+    """Where replicas come from and who goes first: the sizing policy's own say, and the placement policy for the rest."""
+
+    places: tuple[Place, ...] | None
+    release_first: tuple[str, ...]
+    placement: Registered
+
+
+def resize(world: StageWorld, railed: Railed, preferences: Preferences, rents: Rents, ended: frozenset[str]) -> Change:
     """Bring what counts to the allowed size, as far as budget, spend and offerings permit; accounts for the rent."""
     gap = railed.size - len(world.counting)
     if gap > 0:
-        return _grow(world, railed, placement, rents, ended)
-    return _shrink(world, railed, rents, -gap) if gap < 0 else Change(desired=railed.size, clamps=railed.clamps)
+        return _grow(world, railed, preferences, rents, ended)
+    if gap < 0:
+        return _shrink(world, railed, preferences.release_first, rents)
+    return Change(desired=railed.size, clamps=railed.clamps)
 
 
-def _grow(world: StageWorld, railed: Railed, placement: Registered, rents: Rents, ended: frozenset[str]) -> Change:
+def _grow(world: StageWorld, railed: Railed, preferences: Preferences, rents: Rents, ended: frozenset[str]) -> Change:
     count, name = len(world.counting), world.spec.name
     undrained = take_back(world, railed.size - count, rents.left_to_take_back(world))
     rents.change(name, counting_usd_per_h=world.rent_usd_per_h(undrained), held_usd_per_h=0.0)
     reached = count + len(undrained)
-    launches = place(world, railed.size - reached, rents.left_to_launch(world), placement, ended)
+    order = Order(
+        wanted=railed.size - reached,
+        least=min(railed.size, world.spec.guard_rails.min_replicas) - reached,
+        places=preferences.places,
+        policy=preferences.placement,
+    )
+    launches = place(world, order, rents.left_to_launch(world), ended)
     rents.change(name, counting_usd_per_h=launches.rent_usd_per_h, held_usd_per_h=launches.rent_usd_per_h)
     reached += len(launches.slots)
     short_of = launches.short_of
@@ -57,8 +74,8 @@ def _grow(world: StageWorld, railed: Railed, placement: Registered, rents: Rents
     )
 
 
-def _shrink(world: StageWorld, railed: Railed, rents: Rents, excess: int) -> Change:
-    victims = pick_victims(world, excess)
+def _shrink(world: StageWorld, railed: Railed, first: tuple[str, ...], rents: Rents) -> Change:
+    victims = pick_victims(world, len(world.counting) - railed.size, first)
     ended_at_once = [replica for replica in victims if replica.worker is None]
     rents.change(
         world.spec.name,

@@ -8,6 +8,7 @@ say what would be wished.
 from dataclasses import dataclass
 
 from policies.base import Registered, Sizing, SizingInput
+from scaler.decide.growing import offerings_now
 from scaler.decide.world import StageWorld
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.plan import Reason, ReasonCode, StageMemory
@@ -54,6 +55,8 @@ def ask(world: StageWorld, memory: StageMemory, policy: Registered) -> Wish:
         launching=len(world.counting) - ready,
         ready=ready,
         desired=memory.desired,
+        counting=world.counting,
+        usable=tuple((pool, entry.view) for (pool, _), entry in offerings_now(world).items()),
     )
     sizing: Sizing = policy.function(view, world.spec.sizing.params)
     since_s = world.now_s if memory.fresh_since_s is None else memory.fresh_since_s

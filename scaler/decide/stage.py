@@ -12,7 +12,7 @@ from policies.base import Registered
 from scaler.decide.endings import end_or_drain
 from scaler.decide.rails import Railed, Situation, apply_rails
 from scaler.decide.rents import Rents
-from scaler.decide.resize import Change, resize
+from scaler.decide.resize import Change, Preferences, resize
 from scaler.decide.sizing import Wish, ask, partial_list, standstill
 from scaler.decide.victims import affordable
 from scaler.decide.world import StageWorld
@@ -104,7 +104,10 @@ def _sized(case: StageCase, wish: Wish) -> StageDecision:
         affordable=affordable(world, case.rents.cap_usd_per_h(world)),
     )
     railed = apply_rails(situation, wish.sizing.replicas)
-    change = resize(world, railed, case.policies.placement, case.rents, case.ended)
+    preferences = Preferences(
+        places=wish.sizing.places, release_first=wish.sizing.release_first, placement=case.policies.placement
+    )
+    change = resize(world, railed, preferences, case.rents, case.ended)
     codes = _launch_codes(case, situation, change)
     reason = replace(wish.sizing.reason, code=_code(wish, change, codes), clamps=change.clamps)
     return StageDecision(

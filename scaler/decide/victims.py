@@ -1,9 +1,9 @@
 """Who goes first when a stage is lowered.
 
-Policy: fewest unpublished tokens, then fewest running units, then the riskiest offering (spot before the rest, latest
-reclaim first), then the youngest, then by id. A replica goes as a whole. One without a worker holds nothing: it is ended at
-once and costs no disruption budget; the others are drained, as many at once as the budget allows:
-ceil(`disruption_budget_ratio` * observed replicas), less those that are leaving by our choice already.
+Policy: those that the sizing policy names go first; then fewest unpublished tokens, then fewest running units, then the
+riskiest offering (spot before the rest, latest reclaim first), then the youngest, then by id. A replica goes as a whole.
+One without a worker holds nothing: it is ended at once and costs no disruption budget; the others are drained, as many at
+once as the budget allows: ceil(`disruption_budget_ratio` * observed replicas), less those leaving by our choice already.
 
 Invariants: a replica in a pool that may not be acted on is never chosen; the order is total.
 """
@@ -30,12 +30,16 @@ def by_value(world: StageWorld, replica: ReplicaView) -> tuple[int, int, bool, f
     )
 
 
-def pick_victims(world: StageWorld, excess: int) -> tuple[ReplicaView, ...]:
-    """At most `excess` replicas that count as capacity, fewer where the disruption budget or a pool forbids more."""
+def pick_victims(world: StageWorld, excess: int, first: tuple[str, ...] = ()) -> tuple[ReplicaView, ...]:
+    """At most `excess` replicas that count as capacity, fewer where the disruption budget or a pool forbids more.
+
+    `first`: ids that the sizing policy lets go before all others, in this order.
+    """
+    rank = {replica_id: i for i, replica_id in enumerate(first)}
     drains_left = disruption_budget(world) - len(world.leaving)
     chosen: list[ReplicaView] = []
     candidates = (replica for replica in world.counting if world.may_end(replica))
-    for replica in sorted(candidates, key=lambda replica: by_value(world, replica)):
+    for replica in sorted(candidates, key=lambda r: (rank.get(r.replica_id, len(rank)), by_value(world, r))):
         if len(chosen) >= excess:
             break
         if replica.worker is not None:
