@@ -1,0 +1,83 @@
+"""What a simulated run gives: figures, and the fleet over time."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The figures of one run. Costs in USD, times in seconds, tokens and samples as counts.
+
+    `samples_trained` is what the trainer consumed; cost per sample divides by `samples_credited` (see `scenario`).
+    """
+
+    scenario: str
+    policy: str
+    seed: int
+    hours: float
+    cost_usd: float
+    """Trainers included, refunds taken off."""
+    samples_trained: int
+    samples_credited: float
+    cost_usd_per_1k_samples: float
+    """Infinite where nothing was credited."""
+    trainer_wait_ratio: float
+    """Time that the trainer waited for a batch, over the whole time."""
+    interruptions: int
+    """Instances taken by the cloud or lost."""
+    interruptions_unnoticed: int
+    tokens_generated: int
+    tokens_salvaged: int
+    """Published by a holder that lost its lease and continued by another."""
+    tokens_wasted: int
+    """Generated and lost with a holder, or generated for units that were dropped unused (filtered ones are not: they
+    were looked at)."""
+    replicas_mean: float
+    """Ready rollout replicas, over time."""
+    wall_s: float
+    """Of the computation."""
+    policy_updates: int
+    cost_trainer_usd: float
+    cost_by_capacity_usd: Mapping[str, float]
+    """Rent by capacity type, refunds taken off."""
+    refunds_usd: float
+    launches: int
+    refusals: int
+    samples_dropped: int
+    """Too stale."""
+    samples_filtered: int
+    end_stock_samples: float
+    start_stock_samples: float
+
+    def to_json(self) -> dict[str, Any]:
+        """All figures by name."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """The run in steps of `step_s`; every sequence has one value a step, the mean over it unless it says otherwise."""
+
+    step_s: float
+    held: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Instances granted and not gone, by offering id."""
+    ready: tuple[float, ...] = ()
+    capacity: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """What the offering would hold, by offering id."""
+    buffered_samples: tuple[float, ...] = ()
+    waiting_ratio: tuple[float, ...] = ()
+    rent_usd_per_h: tuple[float, ...] = ()
+    wasted_tokens: tuple[float, ...] = ()
+    """In the step."""
+    interruptions: tuple[int, ...] = ()
+    """In the step."""
+    desired: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One simulated run."""
+
+    summary: Summary
+    timeline: Timeline
