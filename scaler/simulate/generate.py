@@ -29,9 +29,7 @@ def generate(generated: Generated, seed: int, end_s: float) -> CapacityTrace:
                 if generated.scarcity and draw(seed, zone, "struck", number) < generated.scarcity.strikes_ratio
             ]
             series.append(_series(zone, _without(_own(generated, zone, seed, all_s), struck)))
-    trace = CapacityTrace(
-        source=f"seed {seed}", format="generated", series=tuple(series), end_s=all_s, tick_s=_TICK_S
-    )
+    trace = CapacityTrace(source=f"seed {seed}", format="generated", series=tuple(series), end_s=all_s, tick_s=_TICK_S)
     return trace.window(BURN_IN_S / 3600, end_s / 3600)
 
 
@@ -71,9 +69,7 @@ def _sojourn_s(spread: Spread, seed: int, place: str, what: str, number: int) ->
     return spread.to_delay().at(draw(seed, place, what, number))
 
 
-def _without(
-    own: Iterator[tuple[float, int]], struck: list[tuple[float, float]]
-) -> Iterator[tuple[float, int]]:
+def _without(own: Iterator[tuple[float, int]], struck: list[tuple[float, float]]) -> Iterator[tuple[float, int]]:
     """The steps with nothing between the times struck, which are in order and apart."""
     steps = dict(own)
     counts = Series(name="own", times_s=tuple(steps), counts=tuple(steps.values()))

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, Strict
 
-from scaler.config.scalars import Count, Duration, OfferingWord, PositiveCount, PositiveDuration, Ratio
+from scaler.config.scalars import Duration, OfferingWord, PositiveCount, PositiveDuration, Ratio
 from scaler.config.yaml_model import Problem, YamlModel, duplicates
 from scaler.simulate.delays import Delay
 
@@ -99,7 +99,7 @@ class Generated(YamlModel):
     """How long it gives nothing."""
     full_ratio: Ratio = 1.0
     """Share of the counts drawn that are all; the others are 1 to all but one alike. Default 100%."""
-    recount: Spread = Spread(median_s=3600.0, sigma=1.0, least_s=600.0)
+    recount: Spread = Field(default={"least": "10m", "median": "1h", "sigma": 1}, validate_default=True)
     """How long a count holds within an up time. Default: median 70 minutes."""
     scarcity: Scarcity | None = None
     """What the zones of a region have in common. Default: nothing."""

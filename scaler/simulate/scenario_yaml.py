@@ -8,12 +8,22 @@ Non-goals: traces, which are named where a world is made.
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, Strict
 
-from scaler.config.scalars import Count, Duration, Flag, Name, OfferingWord, PlainText, PositiveCount, PositiveDuration
-from scaler.config.scalars import Ratio, Usd
+from scaler.config.scalars import (
+    Count,
+    Duration,
+    Flag,
+    Name,
+    OfferingWord,
+    PlainText,
+    PositiveCount,
+    PositiveDuration,
+    Ratio,
+    Usd,
+)
 from scaler.config.schema import Job
 from scaler.config.stage import Billing, Drain, GuardRails
 from scaler.config.yaml_model import Problem, YamlModel, duplicates
@@ -27,7 +37,11 @@ SPOT_POOL, ON_DEMAND_POOL, BLOCK_POOL = "spot", "on-demand", "capacity-block"
 
 Positive = Annotated[float, Strict(), Field(gt=0, le=1e9)]
 NotNegative = Annotated[float, Strict(), Field(ge=0, le=1e9)]
-_FIRST_HOUR = Billing.model_construct(minimum_s=60.0, refund_if_interrupted_within_s=3600.0)
+
+
+def _spread(**written: str | float) -> Any:
+    """A default, as it would be written."""
+    return Field(default=written, validate_default=True)
 
 
 class Trainer(YamlModel):
@@ -89,7 +103,7 @@ class Spot(YamlModel):
     """Price of one node in a zone that is not named below."""
     zone_prices_usd_per_h: dict[str, Usd] = Field(default_factory=dict)
     """Price of one node by zone, or by what the zone's name starts with; the longest that fits counts. Default: none."""
-    billing: Billing = _FIRST_HOUR
+    billing: Billing = Field(default={"refundIfInterruptedWithin": "1h"}, validate_default=True)
     """Default: a minute at least, and nothing for an instance that EC2 takes within its first hour."""
 
 
@@ -122,11 +136,11 @@ class CapacityBlock(YamlModel):
 class Launch(YamlModel):
     """From a request to a ready replica. Defaults: research/spot-policies.md 3.5, its suggested (assumed) distributions."""
 
-    answer: Spread = Spread(least_s=5.0, median_s=10.0, sigma=0.5, most_s=30.0)
+    answer: Spread = _spread(least="5s", median="10s", sigma=0.5, most="30s")
     """Request to grant or refusal. Default 5 to 30 s."""
-    boot: Spread = Spread(least_s=100.0, median_s=90.0, sigma=0.8, most_s=720.0)
+    boot: Spread = _spread(least="100s", median="90s", sigma=0.8, most="12m")
     """Grant to registered worker: instance, node, image. Default: median 190 s, one in twenty over 430 s."""
-    load: Spread = Spread(least_s=60.0, median_s=90.0, sigma=0.6, most_s=360.0)
+    load: Spread = _spread(least="1m", median="90s", sigma=0.6, most="6m")
     """Registered to ready: engine, model, newest weights. Default: median 150 s, one in twenty over 300 s."""
     failure_ratio: Ratio = 0.005
     """Share of the grants that never become ready. Default 0.5%: assumed, within the hard failures of 3.3."""
@@ -155,7 +169,9 @@ class Notices(YamlModel):
         if self.late_ratio + self.none_ratio > 1:
             yield Problem(("late",), "late and none together are over 100%", "lower one of them")
         if not self.late_least_s <= self.late_most_s <= self.lead_s:
-            yield Problem(("lateLeast",), "late notices must lie between lateLeast, lateMost and lead", "put them in order")
+            yield Problem(
+                ("lateLeast",), "late notices must lie between lateLeast, lateMost and lead", "put them in order"
+            )
 
 
 class Warm(YamlModel):
@@ -345,7 +361,9 @@ class Spec(YamlModel):
         if self.warm.depth_samples > self.stock_bound_samples:
             yield Problem(("warm", "depthSamples"), "more than staleness admits", f"at most {self.stock_bound_samples}")
         if self.launch.timeout_s < self.launch.boot.longest_s + self.launch.load.longest_s:
-            yield Problem(("launch", "timeout"), "shorter than the longest boot and load", "raise it, or lower their most")
+            yield Problem(
+                ("launch", "timeout"), "shorter than the longest boot and load", "raise it, or lower their most"
+            )
         for index, name in duplicates([block.name for block in self.capacity_blocks]):
             yield Problem(("capacityBlocks", index, "name"), f"block {name} is there twice", "give each its own name")
         for index, service in duplicates([service.name for service in self.services]):
