@@ -115,8 +115,9 @@ class PlanRules:
         if not self._fresh(spec.stages[0].sizing.name):
             self._not_fresh = now
         self._check_fresh(spec.stages[0].guard_rails, plan, now)
-        self._check_notices(stage, plan, snapshot.now_s)
-        self._check_replaced(stage, plan, decided, snapshot.now_s)
+        if not spec.dry_run:
+            self._check_notices(stage, plan, snapshot.now_s)
+            self._check_replaced(stage, plan, decided)
 
     def persisted(self) -> None:
         """The last plan outlives a crash from now on."""
@@ -236,7 +237,7 @@ class PlanRules:
             if by_s is None or by_s > deadline_s + 1.0:
                 self._broke("notice", f"{view.replica_id} goes at {deadline_s:.1f} and is told to drain by {by_s}")
 
-    def _check_replaced(self, stage: StageView, plan: Plan, decided: StagePlan, now_s: float) -> None:
+    def _check_replaced(self, stage: StageView, plan: Plan, decided: StagePlan) -> None:
         """What is taken is replaced in the same plan, unless something says why not."""
         stopped = {clamp.code for clamp in decided.reason.clamps} & _SHORT
         if decided.reason.code in HOLDS or stopped:

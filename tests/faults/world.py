@@ -23,7 +23,7 @@ from tests.faults.leaders import Leaders
 from tests.faults.ledger_rules import LedgerRules
 from tests.faults.plan_rules import PlanRules
 from tests.faults.schedule import CALM_S, Fault, Schedule
-from tests.faults.setup import RESERVE, SPOT, static_size
+from tests.faults.setup import RESERVE, SPOT, static_size, with_stage
 from tests.faults.store import Store
 from tests.faults.trainers import Trainers
 from tests.faults.training_record import TrainingRecord
@@ -199,9 +199,10 @@ class World:
         self.store.full = True
         self.plug.gap, self.plug.crash_at, self.plug.ledger_hangs_until_s = None, None, 0.0
         self.trainers.kill_at, self.trainers.away_s, self.leaders.away_s = None, 0.5, 0.5
-        ceiling = self.fleet.stages[0].guard_rails.max_replicas
-        self._size = max(1, min(ceiling, 4, self.plans.desired_now + self._random.choice((-1, -1, 0, 1))))
-        self.change_fleet(static_size(replace(self.fleet, paused=False, dry_run=False), self._size))
+        rails = replace(self.fleet.stages[0].guard_rails, max_spend_usd_per_h=100.0)
+        self._size = max(1, min(rails.max_replicas, 4, self.plans.desired_now + self._random.choice((-1, -1, 0, 1))))
+        fleet = with_stage(replace(self.fleet, paused=False, dry_run=False), guard_rails=rails)
+        self.change_fleet(static_size(fleet, self._size))
         self.watch.event("CALM", "size", self._size)
 
     def _is_over(self) -> bool:
