@@ -93,8 +93,9 @@ def _take_turns(
     _one_round(ours, floor)
     until_s = time.perf_counter() + seconds
     while time.perf_counter() < until_s or len(taken[0]) < LEAST_CALLS:
-        for calls_s, round_s in zip(taken, _one_round(ours, floor), strict=True):
-            calls_s += round_s
+        ours_s, floor_s = _one_round(ours, floor)
+        taken[0].extend(ours_s)
+        taken[1].extend(floor_s)
     return taken
 
 
