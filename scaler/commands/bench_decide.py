@@ -21,8 +21,7 @@ from scaler.model.snapshot import ReplicaView
 
 LEAST_CALLS = 100
 """So that a 99th percentile is one."""
-_facts_of = attrgetter(*(field.name for field in dataclasses.fields(ReplicaView)))
-_NAMES = tuple(field.name for field in dataclasses.fields(ReplicaView))
+_FACTS = tuple(field.name for field in dataclasses.fields(ReplicaView))
 
 
 def run_bench(policy: str, sizes: str, seconds: float, *, as_json: bool) -> int:
@@ -54,7 +53,7 @@ def _fleet(size: str) -> tuple[int, int]:
 def measure(policy: str, replicas: int, offerings: int, seconds: float) -> dict[str, str | float]:
     """The figures of one policy at one size, by name."""
     asked = questions(policy, replicas, offerings)
-    facts = [[_facts_of(replica) for replica in question.snapshot.stages[0].replicas] for question in asked]
+    facts = [[_facts(replica) for replica in question.snapshot.stages[0].replicas] for question in asked]
     decide_s, floor_s = _take_turns(
         [partial(_decide, question) for question in asked],
         [partial(_floor, rows) for rows in facts],
@@ -80,8 +79,12 @@ def _decide(question: Question) -> None:
     decide(question.snapshot, question.spec, question.memory)
 
 
-def _floor(rows: Sequence[tuple[Any, ...]]) -> None:
-    views = [ReplicaView(**dict(zip(_NAMES, row, strict=True))) for row in rows]
+def _facts(replica: ReplicaView) -> dict[str, Any]:
+    return {name: getattr(replica, name) for name in _FACTS}
+
+
+def _floor(rows: Sequence[dict[str, Any]]) -> None:
+    views = [ReplicaView(**row) for row in rows]
     views.sort(key=attrgetter("replica_id"))
 
 
