@@ -54,6 +54,7 @@ def ask(world: StageWorld, memory: StageMemory, policy: Registered) -> Wish:
         desired=memory.desired,
         counting=world.counting,
         usable=tuple((pool, entry.view) for (pool, _), entry in world.offers.items()),
+        nodes_per_replica={name: pool.spec.nodes_per_replica for name, pool in world.pools.items()},
     )
     sizing: Sizing = policy.function(view, world.spec.sizing.params)
     since_s = world.now_s if memory.fresh_since_s is None else memory.fresh_since_s

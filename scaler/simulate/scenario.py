@@ -208,6 +208,11 @@ class Scenario:
         return self.generation.concurrent_units / self.mean_unit_s * self.acceptance_ratio
 
     @property
+    def lanes_per_replica(self) -> int:
+        """Groups that a rollout replica runs at once."""
+        return self.generation.concurrent_units // self.job.group_size
+
+    @property
     def mean_unit_s(self) -> float:
         """Mean time of a unit, uninterrupted."""
         return self.generation.lengths.mean_tokens / self.generation.tokens_per_s

@@ -1,0 +1,37 @@
+"""Time in a simulated world: a heap of things that will happen, in order of time, then of asking.
+
+Invariants: time never goes back; what is asked for the past happens now; equal times happen in the order asked, so that a
+run depends on nothing but its inputs.
+"""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+Action = Callable[..., None]
+
+
+class Kernel:
+    """The clock and the agenda. Times in seconds from the start of the world."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.events = 0
+        self._heap: list[tuple[float, int, Action, Any]] = []
+        self._asked = 0
+
+    def at(self, time_s: float, action: Action, argument: Any = None) -> None:
+        """Call `action(argument)` at a time."""
+        self._asked += 1
+        heappush(self._heap, (max(time_s, self.now_s), self._asked, action, argument))
+
+    def run(self, until_s: float, after: Callable[[], None] | None = None) -> None:
+        """Let everything happen that is due before `until_s`; `after` is called after each event."""
+        heap = self._heap
+        while heap and heap[0][0] < until_s:
+            self.now_s, _, action, argument = heappop(heap)
+            action(argument)
+            self.events += 1
+            if after is not None:
+                after()
+        self.now_s = until_s

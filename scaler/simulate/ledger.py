@@ -1,0 +1,272 @@
+"""The ledger's promises over groups: admission, leases, progress that is kept, staleness, acceptance.
+
+It is the simulated counterpart of `scaler.ledger` and uses its rules (`scaler.ledger.rules`) for admission, back-off and
+staleness. A group takes its place when it is first leased and gives it back when its batch is acknowledged, or when it is
+filtered or dropped; one that waits to be continued keeps it and goes before fresh ones, oldest first.
+
+Invariants (`check`): every group admitted is in exactly one of: waiting, running, in service, buffered, in training; what
+left is trained, filtered or dropped; the numbers add up to those admitted; no more in flight than admission allows.
+Non-goals: single units. The units of a group stay together, since agents lease whole groups.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+from scaler.ledger import rules
+from scaler.simulate.groups import Group, Shape, shapes
+from scaler.simulate.kernel import Kernel
+from scaler.simulate.replica import Lease
+from scaler.simulate.scenario import Scenario
+
+
+class SimulatedLedger:
+    """See the module's docstring. Counts are of groups unless a name says otherwise."""
+
+    def __init__(self, scenario: Scenario, kernel: Kernel, seed: int) -> None:
+        self._scenario, self._kernel = scenario, kernel
+        self._job = scenario.job
+        self._size = scenario.job.group_size
+        self._rate = scenario.generation.tokens_per_s
+        self._lane_s = scenario.mean_unit_s
+        self._shapes = shapes(scenario.generation.lengths, self._size, seed)
+        self._drawn = -1
+        self.flight: dict[int, Group] = {}
+        """Admitted and not out again, by number: so in order of their oldest version."""
+        self.running: dict[int, Lease] = {}
+        self._waiting: list[tuple[int, Group]] = []
+        self._backing_off: set[int] = set()
+        self.in_service: set[int] = set()
+        self.ready: deque[Group] = deque()
+        self.ready_groups = 0
+        """Of `ready`, those that were not dropped."""
+        self.training: list[Group] = []
+        self.version = 0
+        self.admitted = self.trained = self.filtered = self.dropped = self.completed = 0
+        self.completed_here = 0
+        """By rollout replicas, whatever became of them."""
+        self.tokens_generated = self.tokens_salvaged = self.tokens_wasted = 0.0
+        self.after_rollout: Callable[[Group], object] = self.reviewed
+        """Where a group goes that rollout has completed: the next stage, if there is one."""
+        self.leave: Callable[[Lease], None] = lambda lease: None
+        """Tells a holder that its group is of no use."""
+        self.released: Callable[[], None] = lambda: None
+        """Something may be leased, or taken, that could not before."""
+
+    # what a station asks of it
+
+    def next(self) -> Group | None:
+        """The oldest group that waits, else a fresh one if admission lets it in."""
+        while self._waiting:
+            _, group = heappop(self._waiting)
+            if not group.dropped:
+                return group
+        if self._admissible() < self._size:
+            return None
+        return self._admit()
+
+    def _admissible(self) -> int:
+        """Units that may be admitted: groups that wait keep their places, as running ones do."""
+        buffered = self.ready_groups + len(self.training)
+        return rules.admissible(self._job, (len(self.flight) - buffered) * self._size, buffered * self._size)
+
+    def _admit(self) -> Group:
+        shape = self._next_shape()
+        group = Group(self.admitted, shape, self._lane_s, self.version)
+        self.flight[group.number] = group
+        self.admitted += 1
+        return group
+
+    def _next_shape(self) -> Shape:
+        self._drawn += 1
+        return self._shapes[self._drawn % len(self._shapes)]
+
+    def next_warm(self, tokens_each: float, *, in_lane: bool) -> Group | None:
+        """A group that was begun before the start.
+
+        None where admission is used up, or where one that left its lane would have ended before `tokens_each`.
+        """
+        if self._admissible() < self._size:
+            return None
+        if not in_lane and self._shapes[(self._drawn + 1) % len(self._shapes)].longest <= tokens_each:
+            self._next_shape()
+            return None
+        return self._admit()
+
+    def buffer_warm(self) -> None:
+        """A complete group that was there at the start."""
+        group = self._admit()
+        group.tokens_each, group.lane_left_s, group.buffered = float(group.shape.longest), 0.0, True
+        self.ready.append(group)
+        self.ready_groups += 1
+
+    def begin(self, group: Group) -> tuple[float, float]:
+        """(lane time, time to completion), with the prefill of what is continued."""
+        resume_s = self._scenario.generation.resume_s if group.tokens_each else 0.0
+        run_s = (group.shape.longest - group.tokens_each) / self._rate
+        return group.lane_left_s + resume_s, run_s + resume_s
+
+    def leased(self, lease: Lease) -> None:
+        """A station started the lease."""
+        self.running[lease.group.number] = lease
+
+    def complete(self, lease: Lease) -> None:
+        """All units of the group are committed."""
+        group = lease.group
+        del self.running[group.number]
+        self.completed_here += 1
+        self.tokens_generated += group.shape.total - group.shape.done(group.tokens_each)
+        group.tokens_each = float(group.shape.longest)
+        group.lane_left_s = 0.0
+        group.returns = 0
+        self.in_service.add(group.number)
+        self.after_rollout(group)
+
+    def reviewed(self, group: Group) -> None:
+        """It has passed every stage: accepted into the buffer, or filtered."""
+        self.in_service.discard(group.number)
+        if group.dropped:
+            return
+        before = int(self.completed * self._scenario.acceptance_ratio + 1e-9)
+        self.completed += 1
+        if int(self.completed * self._scenario.acceptance_ratio + 1e-9) > before:
+            group.buffered = True
+            self.ready.append(group)
+            self.ready_groups += 1
+        else:
+            self.filtered += 1
+            del self.flight[group.number]
+        self.released()
+
+    def give_back(self, lease: Lease, at_s: float, *, published: bool) -> None:
+        """The holder lost it at `at_s`: it waits to be continued from what was published."""
+        group = lease.group
+        del self.running[group.number]
+        done_s = self._keep(lease, at_s, published=published)
+        self.tokens_salvaged += group.shape.done(group.tokens_each)
+        left_of_work = 1.0 - group.shape.done(group.tokens_each) / group.shape.total
+        group.lane_left_s = max(group.lane_left_s - done_s, self._lane_s * left_of_work)
+        if published:
+            heappush(self._waiting, (group.number, group))
+            return
+        group.returns += 1
+        self._backing_off.add(group.number)
+        self._kernel.at(self._kernel.now_s + rules.backoff_s(self._job, group.returns), self._back, group)
+
+    def _keep(self, lease: Lease, at_s: float, *, published: bool) -> float:
+        """Count what was generated, kept and lost; the seconds of generation that are kept."""
+        group, shape = lease.group, lease.group.shape
+        resume_s = self._scenario.generation.resume_s if group.tokens_each else 0.0
+        ran_s = max(0.0, at_s - lease.begun_s - resume_s)
+        interval_s = self._scenario.generation.progress_s
+        kept_s = ran_s if published or not interval_s else ran_s // interval_s * interval_s
+        before = shape.done(group.tokens_each)
+        reached = shape.done(group.tokens_each + ran_s * self._rate)
+        group.tokens_each = min(float(shape.longest), group.tokens_each + kept_s * self._rate)
+        kept = shape.done(group.tokens_each)
+        self.tokens_generated += reached - before
+        self.tokens_wasted += reached - kept
+        return kept_s
+
+    def _back(self, group: Group) -> None:
+        self._backing_off.discard(group.number)
+        if not group.dropped:
+            heappush(self._waiting, (group.number, group))
+            self.released()
+
+    # what the trainer asks of it
+
+    def take_batch(self) -> bool:
+        """Move a batch of complete groups into training, dropping what is too stale; whether there was one."""
+        if self.training or self.ready_groups < self._job.batch_groups:
+            return False
+        while len(self.training) < self._job.batch_groups:
+            group = self.ready.popleft()
+            if not group.dropped:
+                self.ready_groups -= 1
+                self.training.append(group)
+        return True
+
+    def acknowledge(self) -> None:
+        """The batch is trained on and durable."""
+        for group in self.training:
+            del self.flight[group.number]
+        self.trained += len(self.training)
+        self.training.clear()
+        self.released()
+
+    def publish(self) -> None:
+        """A new policy version: what it makes too stale to be trained on is dropped at once."""
+        self.version += 1
+        in_training = {group.number for group in self.training}
+        stale = []
+        for group in self.flight.values():
+            if not rules.too_stale(group.oldest_version, self.version, self._job.max_staleness):
+                break
+            if group.number not in in_training:
+                stale.append(group)
+        for group in stale:
+            self._drop(group)
+        self.released()
+
+    def _drop(self, group: Group) -> None:
+        group.dropped = True
+        del self.flight[group.number]
+        self.dropped += 1
+        lease = self.running.pop(group.number, None)
+        if lease is not None:
+            self._keep(lease, self._kernel.now_s, published=True)
+            self.leave(lease)
+        elif group.buffered:
+            self.ready_groups -= 1
+        self.tokens_wasted += group.shape.done(group.tokens_each)
+
+    # what others look at
+
+    @property
+    def waiting(self) -> int:
+        """Groups that wait to be continued or for their back-off."""
+        in_buffer = self.ready_groups + len(self.training)
+        return len(self.flight) - len(self.running) - len(self.in_service) - in_buffer
+
+    @property
+    def admissible_groups(self) -> int:
+        """Fresh groups that admission would let in now."""
+        return self._admissible() // self._size
+
+    def stock_samples(self) -> float:
+        """Accepted samples in the buffer, and the work done on those that are not there yet (see `scenario`)."""
+        begun = sum(self._share(group) for group in self.flight.values() if group.lane_left_s > 0.0)
+        reviewing = sum(number in self.flight for number in self.in_service)
+        accepted = self._scenario.acceptance_ratio * (begun + reviewing)
+        return self._size * (self.ready_groups + len(self.training) + accepted)
+
+    def _share(self, group: Group) -> float:
+        """Of its lane time, what is spent and not lost."""
+        left_s = group.lane_left_s
+        lease = self.running.get(group.number)
+        if lease is not None:
+            left_s -= min(left_s, max(0.0, self._kernel.now_s - lease.begun_s))
+        return 1.0 - left_s / self._lane_s
+
+    def check(self) -> list[str]:
+        """What is broken; empty where nothing is."""
+        broken = []
+        out = self.trained + self.filtered + self.dropped
+        if self.admitted != out + len(self.flight):
+            broken.append(f"{self.admitted} admitted, but {out} out and {len(self.flight)} in flight")
+        waiting = {number for number, group in self._waiting if not group.dropped} | {
+            number for number in self._backing_off if number in self.flight
+        }
+        serving = {number for number in self.in_service if number in self.flight}
+        buffered = [group.number for group in self.ready if not group.dropped]
+        training = [group.number for group in self.training]
+        places = [*waiting, *self.running, *serving, *buffered, *training]
+        if len(places) != len(set(places)) or set(places) != set(self.flight):
+            broken.append(f"{len(places)} places for {len(self.flight)} groups in flight")
+        if len(buffered) != self.ready_groups:
+            broken.append(f"{len(buffered)} buffered, but {self.ready_groups} counted")
+        bound = self._scenario.stock_bound_samples
+        if len(self.flight) * self._size > bound:
+            broken.append(f"{len(self.flight) * self._size} samples in flight, admission allows {bound}")
+        return broken
