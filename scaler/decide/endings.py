@@ -32,8 +32,8 @@ DEADLINE_TOLERANCE_S = 1.0
 
 def endings(world: StageWorld) -> tuple[Command, ...]:
     """The commands that must be given whatever the size, in order of replica id."""
-    commands = (_ending(world, replica) for replica in world.replicas if world.listed(replica))
-    return tuple(command for command in commands if command is not None)
+    endings_of = ((replica, _ending(world, replica)) for replica in world.restless)
+    return tuple(command for replica, command in endings_of if command is not None and world.listed(replica))
 
 
 def _ending(world: StageWorld, replica: ReplicaView) -> Command | None:
@@ -41,7 +41,7 @@ def _ending(world: StageWorld, replica: ReplicaView) -> Command | None:
         return _noticed(world, replica)
     if is_lost(replica):
         return _release_lost(world, replica)
-    if not world.may_end(replica):
+    if replica.phase is ReplicaPhase.READY or not world.may_end(replica):
         return None
     if replica.phase is ReplicaPhase.DRAINED:
         return terminate(world, replica, _because(ReasonCode.DRAINED, "drained: it holds no lease"))
