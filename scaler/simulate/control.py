@@ -174,7 +174,7 @@ class Control:
         phase = replica.shown_phase()
         has_worker = replica.phase in WITH_WORKER or bool(replica.leases)
         granted = replica.granted_s is not None and not replica.gone
-        pool, offering_id = replica.offering.model.key
+        pool, offering_id = replica.offering.key
         return ReplicaView(
             replica_id=replica.replica_id,
             pool=pool,
