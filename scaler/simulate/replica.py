@@ -78,6 +78,11 @@ class OfferingState:
     occupants: dict[int, int] = field(default_factory=dict)
     """How often each slot was taken."""
     falls: int = 0
+    key: tuple[str, str] = ("", "")
+    """(pool, offering id) of the model, kept: it is asked for all the time."""
+
+    def __post_init__(self) -> None:
+        self.key = self.model.key
 
     def free_slot(self) -> int:
         """The lowest slot that is free."""
