@@ -83,12 +83,13 @@ def trainer_usd_per_h(known: Sequence[Offer], demand: Demand, learnt: Learnt) ->
 
 
 def _share(view: SizingInput, known: Sequence[Offer], demand: Demand, learnt: Learnt) -> tuple[float, float]:
-    """The mean of what spot gave of n*; a new fleet that holds none yet is no sign of scarcity."""
+    """The mean of what spot gave of n*; a new fleet that holds none and was not refused yet is no sign."""
     there = sum(bool(replica.instance_ids) for offer in known if offer.spot for replica in offer.held)
     now = min(1.0, there / demand.balance) if demand.balance else 1.0
     share, averaged_s = remembered(view.memory, SHARE), remembered(view.memory, SHARE_S)
     if share is None or averaged_s is None:
-        return (now if there else 1.0), learnt.prior_s
+        refused = any(offer.spot and offer.view.refusals for offer in known)
+        return (now if there or refused else 1.0), learnt.prior_s
     averaged_s = min(learnt.forget_s, averaged_s + demand.elapsed_s)
     return share + min(1.0, demand.elapsed_s / averaged_s) * (now - share) if averaged_s > 0 else now, averaged_s
 

@@ -249,6 +249,7 @@ class _Desk:
             self._releases(left, supply),
             memory={**memory, **self._shortage(known, held)},
             reason=self._reason(supply),
+            releases_first=True,
         )
 
     # value
