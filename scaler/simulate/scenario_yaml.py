@@ -351,13 +351,14 @@ class Spec(YamlModel):
                 f"balance needs {self.balance_replicas:.1f} replicas, more than 0.9 of the ceiling {ceiling}",
                 f"raise it to {math.ceil(needed / MOST_OF_CEILING)} at least",
             )
-        flight = self.flight_samples
-        if self.job.max_concurrent < flight:
+        running = max(self.batch_samples, needed * self.generation.concurrent_units)
+        if self.job.max_concurrent < running:
             yield Problem(
                 ("job", "maxConcurrent"),
-                f"{self.job.max_concurrent} units at once are less than the {flight} that a fleet in balance has in flight",
-                f"raise it to {flight} at least",
+                f"{self.job.max_concurrent} units at once are less than a batch or what a fleet in balance runs",
+                f"raise it to {running} at least",
             )
+        flight = self.flight_samples
         if self.stock_bound_samples < self.batch_samples + flight:
             yield Problem(
                 ("job", "maxStaleness"),
