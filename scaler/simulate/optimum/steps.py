@@ -35,6 +35,14 @@ class StepFunction:
             if after < before:
                 yield time_s, before - after
 
+    def at(self, time_s: float) -> float:
+        """The value from a time on."""
+        return self.values[int(np.searchsorted(self.times_s, time_s, side="right")) - 1]
+
+    def before(self, time_s: float) -> float:
+        """The value just before a time."""
+        return self.values[max(0, int(np.searchsorted(self.times_s, time_s, side="left")) - 1)]
+
     def means(self, edges_s: Floats) -> Floats:
         """The mean between every two neighbouring edges, which lie in [0, end]."""
         knots = np.array([*self.times_s, self.end_s])
@@ -59,15 +67,25 @@ def window_min(function: StepFunction, from_s: float, to_s: float, beyond: float
     return _sweep(function, from_s, to_s, lambda value: value, beyond)
 
 
+def window_sum(function: StepFunction, window_s: float) -> StepFunction:
+    """t -> the sum of all falls on (t - window_s, t]."""
+    changes: list[tuple[float, float]] = []
+    for time_s, by in function.falls():
+        changes += [(time_s, by), (time_s + window_s, -by)]
+    level, found = 0.0, {0.0: 0.0}
+    for time_s, by in sorted(changes):
+        level += by
+        if time_s < function.end_s:
+            found[time_s] = level
+    times_s, values = zip(*found.items(), strict=True)
+    return StepFunction(times_s, values, function.end_s)
+
+
 def least_of(one: StepFunction, other: StepFunction) -> StepFunction:
     """The smaller of the two at every time."""
     times_s = sorted({*one.times_s, *other.times_s})
-    values = [min(_at(one, time_s), _at(other, time_s)) for time_s in times_s]
+    values = [min(one.at(time_s), other.at(time_s)) for time_s in times_s]
     return StepFunction(tuple(times_s), tuple(values), one.end_s)
-
-
-def _at(function: StepFunction, time_s: float) -> float:
-    return function.values[int(np.searchsorted(function.times_s, time_s, side="right")) - 1]
 
 
 def _sweep(
