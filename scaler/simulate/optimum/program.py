@@ -103,7 +103,10 @@ class Builder:
     def program(self, lower: dict[int, float], credited: int, fixed_usd: float) -> Program:
         """All of it, by rows."""
         row, column, value = (np.concatenate(part) for part in zip(*self._entries, strict=True))
-        order = np.argsort(row, kind="stable")
+        # The solver takes a row's column only once: equal places are summed.
+        place, inverse = np.unique(row * self.columns + column, return_inverse=True)
+        value = np.bincount(inverse, weights=value, minlength=len(place))
+        row, column = place // self.columns, place % self.columns
         starts = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=self.rows))))
         bottom = np.zeros(self.columns)
         for one, least in lower.items():
@@ -115,8 +118,8 @@ class Builder:
             row_lower=np.full(self.rows, -np.inf),
             row_upper=np.concatenate(self._row_upper),
             starts=starts.astype(np.int32),
-            index=column[order].astype(np.int32),
-            value=value[order],
+            index=column.astype(np.int32),
+            value=value,
             credited=credited,
             fixed_usd=fixed_usd,
         )

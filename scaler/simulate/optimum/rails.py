@@ -6,18 +6,18 @@ them, and what drains by our own choice does not count for the ceiling: both are
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from scaler.simulate.delays import Delay
 from scaler.simulate.optimum.problem import Limit
-from scaler.simulate.optimum.steps import Floats, StepFunction, window_sum
+from scaler.simulate.optimum.steps import Floats, StepFunction, fallen, plus
 from scaler.simulate.scenario import OfferingModel, Scenario
 
 LOST_AT_ONCE = 2
-"""Hard failures that are still in sight at one decision: they raise the disruption budget. More are not to be met with."""
+"""Hard failures in sight of one decision: they raise the disruption budget. More within two seconds are not to be met with."""
+TURN_S = 10.0
+"""From the end of a drain to the decision that ends its instance (two seconds), and room for rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,70 +29,81 @@ class Held:
     warm: int
 
 
-def limits_of(scenario: Scenario, held: Sequence[Held], edges_s: Floats, instants_s: Sequence[float]) -> tuple[Limit, ...]:
+@dataclass(frozen=True, slots=True)
+class _Rail:
+    """sum of weight * held <= most + what `over` allows, a step function of time."""
+
+    name: str
+    weights: tuple[float, ...]
+    most: float
+    over: StepFunction
+
+
+def limits_of(
+    scenario: Scenario, held: Sequence[Held], edges_s: Floats, instants_s: Sequence[float]
+) -> tuple[Limit, ...]:
     """The limits that can bind. None where the engine may lose count of what is held: see `_keeps_count`."""
     if not _keeps_count(scenario, held):
         return ()
-    noticed = [window_sum(one.count, scenario.notices.outlive_s) for one in held]
-    found = []
-    for name, weigh, most in _rails(scenario, held, noticed):
-        weights = [weigh(one.model) for one in held]
-        warm = sum(weight * one.warm for weight, one in zip(weights, held, strict=True))
-        if sum(weight * max(one.count.values) for weight, one in zip(weights, held, strict=True)) <= most:
-            continue
-        found.append(_limit(name, weights, max(most, warm), noticed, edges_s, instants_s))
-    return tuple(found)
-
-
-def _limit(
-    name: str,
-    weights: list[float],
-    most: float,
-    noticed: list[StepFunction],
-    edges_s: Floats,
-    instants_s: Sequence[float],
-) -> Limit:
-    means = sum((w * one.means(edges_s) for w, one in zip(weights, noticed, strict=True)), np.zeros(len(edges_s) - 1))
-    before = [sum(w * one.before(at_s) for w, one in zip(weights, noticed, strict=True)) for at_s in instants_s]
-    return Limit(
-        name=name,
-        weights=tuple(weights),
-        mean_most=tuple(float(most + mean) for mean in means),
-        falls_most=tuple(most + more for more in before),
+    rails = (rail for rail in _rails(scenario, held) if _binds(rail, held))
+    return tuple(
+        Limit(
+            name=rail.name,
+            weights=rail.weights,
+            mean_most=tuple(float(rail.most + over) for over in rail.over.means(edges_s)),
+            falls_most=tuple(rail.most + rail.over.before(at_s) for at_s in instants_s),
+        )
+        for rail in rails
     )
 
 
-def _rails(
-    scenario: Scenario, held: Sequence[Held], noticed: list[StepFunction]
-) -> Iterable[tuple[str, Callable[[OfferingModel], float], float]]:
+def _binds(rail: _Rail, held: Sequence[Held]) -> bool:
+    return sum(weight * max(one.count.values) for weight, one in zip(rail.weights, held, strict=True)) > rail.most
+
+
+def _rails(scenario: Scenario, held: Sequence[Held]) -> Iterator[_Rail]:
     stage, fleet = scenario.fleet.stages[0], scenario.fleet
-    drains = _draining(scenario, held, noticed)
+    everything = tuple(1.0 for _ in held)
+    drains = _draining(scenario, held)
     if drains is not None:
         most = max(stage.guard_rails.max_replicas, sum(one.warm for one in held))
-        yield "ceiling", lambda _: 1.0, float(most + drains)
-    cap = stage.guard_rails.max_spend_usd_per_h
-    yield "spend", lambda model: model.usd_per_h, cap if fleet.max_spend_usd_per_h is None else min(cap, fleet.max_spend_usd_per_h)
+        yield _Rail("ceiling", everything, float(most), plus(_noticed(scenario, held, everything), drains))
+    cap = min(stage.guard_rails.max_spend_usd_per_h, fleet.max_spend_usd_per_h or math.inf)
+    yield _plain_rail(scenario, held, "spend", tuple(one.model.usd_per_h for one in held), cap)
     for pool in stage.pools:
-        yield f"pool {pool.name}", _in_pool(pool.name), float(pool.max_replicas)
+        inside = tuple(float(one.model.pool == pool.name) for one in held)
+        yield _plain_rail(scenario, held, f"pool {pool.name}", inside, float(pool.max_replicas))
 
 
-def _in_pool(name: str) -> Callable[[OfferingModel], float]:
-    return lambda model: float(model.pool == name)
+def _plain_rail(scenario: Scenario, held: Sequence[Held], name: str, weights: tuple[float, ...], most: float) -> _Rail:
+    warm = sum(weight * one.warm for weight, one in zip(weights, held, strict=True))
+    return _Rail(name, weights, max(most, warm), _noticed(scenario, held, weights))
 
 
-def _draining(scenario: Scenario, held: Sequence[Held], noticed: list[StepFunction]) -> int | None:
-    """The most that drain by our own choice at once: the budget, a share of all in sight. None: no bound."""
-    rails = scenario.fleet.stages[0].guard_rails
-    ratio = rails.disruption_budget_ratio
+def _noticed(scenario: Scenario, held: Sequence[Held], weights: Sequence[float]) -> StepFunction:
+    """Most of what may be noticed and not gone, weighed."""
+    return fallen([one.count for one in held], weights, scenario.notices.outlive_s)
+
+
+def _draining(scenario: Scenario, held: Sequence[Held]) -> StepFunction | None:
+    """The most that drain by our own choice: the budget of a decision of late, a share of all in sight. None: no bound."""
+    stage = scenario.fleet.stages[0]
+    ratio = stage.guard_rails.disruption_budget_ratio
     if ratio >= 1.0:
         return None
-    most = max(rails.max_replicas, sum(one.warm for one in held))
-    window_s = scenario.notices.outlive_s + scenario.generation.lease_ttl_s
-    gone = sum(max(window_sum(one.count, window_s).values) for one in held)
+    most = max(stage.guard_rails.max_replicas, sum(one.warm for one in held)) + LOST_AT_ONCE
+    late_s = scenario.notices.outlive_s + scenario.generation.lease_ttl_s + stage.drain.voluntary_deadline_s + TURN_S
+    leaving = fallen([one.count for one in held], [1.0] * len(held), late_s)
+    budgets = tuple(_budget(ratio, most + more) for more in leaving.values)
+    return StepFunction(leaving.times_s, budgets, leaving.end_s)
+
+
+def _budget(ratio: float, others: float) -> float:
+    """The greatest d with d <= ceil(ratio * (others + d))."""
     draining = 0
-    while draining < math.ceil(ratio * (most + gone + LOST_AT_ONCE + draining) - 1e-9):
+    while draining < math.ceil(ratio * (others + draining + 1) - 1e-9):
         draining += 1
-    return draining
+    return float(draining)
 
 
 def _keeps_count(scenario: Scenario, held: Sequence[Held]) -> bool:
