@@ -38,7 +38,7 @@ class Interval:
 
 def block_windows(windows: int, overlapping: int = 1) -> int:
     """How many windows make a block. `overlapping`: how many cover the same moment."""
-    return max(1, min(max(overlapping, round(windows ** (1 / 3))), windows // 3))
+    return max(1, min(max(overlapping, round(math.cbrt(windows))), windows // 3))
 
 
 def draws(lengths: Sequence[int], block: int, seed: int = 0, count: int = DRAWS) -> NDArray[np.intp]:

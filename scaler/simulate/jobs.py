@@ -105,7 +105,15 @@ def _digest(job: Job, scenario: Scenario) -> str:
 def code_digest() -> str:
     """Digest of all that a result may depend on: the sources of simulator, engine and policies."""
     digest = hashlib.sha256()
-    folders = ("policies", "scaler/simulate", "scaler/decide", "scaler/model", "scaler/observe", "scaler/traces", "scaler/config")
+    folders = (
+        "policies",
+        "scaler/simulate",
+        "scaler/decide",
+        "scaler/model",
+        "scaler/observe",
+        "scaler/traces",
+        "scaler/config",
+    )
     for folder in folders:
         for file in sorted((_SOURCES / folder).rglob("*.py")):
             digest.update(file.relative_to(_SOURCES).as_posix().encode() + b"\0" + file.read_bytes())
@@ -118,5 +126,5 @@ def _scenario(name: str) -> ScenarioFile:
 
 
 @lru_cache(maxsize=32)
-def _trace(text: str, ignore_dips: bool) -> CapacityTrace:  # noqa: FBT001
+def _trace(text: str, ignore_dips: bool) -> CapacityTrace:
     return open_trace(text, ignore_dips=ignore_dips)

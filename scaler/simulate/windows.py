@@ -35,7 +35,9 @@ def starts_h(length_h: float, hours: float, windows: int, split: Split = Split.A
     if windows < 1 or not hours > 0:
         raise ValueError(f"{windows} windows of {hours:g} h are none")
     if room_h < -_ROUNDING_H:
-        raise ValueError(f"lasts {length_h:.2f} h; its part for {split}, {to_h - from_h:.2f} h, has no window of {hours:g} h")
+        raise ValueError(
+            f"lasts {length_h:.2f} h; its part for {split}, {to_h - from_h:.2f} h, has no window of {hours:g} h"
+        )
     if windows == 1:
         return (from_h,)
     return tuple(from_h + max(0.0, room_h) * i / (windows - 1) for i in range(windows))
