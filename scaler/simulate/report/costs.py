@@ -1,0 +1,196 @@
+"""Pictures of what policies cost: a dot and an interval each beside the bound, and the split of the cost."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from scaler.model.capacity import CapacityType
+from scaler.simulate.report.amounts import comparison, difference, number, percent, usd
+from scaler.simulate.report.content import Case, ComparisonRow
+from scaler.simulate.report.figures import figure, key
+from scaler.simulate.report.nodes import node
+from scaler.simulate.report.rows import OPTIMUM, Rows
+from scaler.simulate.report.style import BY_TYPE, INK, REFUNDS, TRAINER, policy_colour
+
+_PER_1K = "USD per 1,000 samples"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostParts:
+    """A run's cost in parts that add up to it, refunds negative; all in one unit."""
+
+    name: str
+    parts: Mapping[str, float]
+    cost_usd: float
+    samples_credited: float | None
+
+
+def comparison_pictures(rows: Sequence[ComparisonRow], order: Sequence[str]) -> Iterator[Element]:
+    """A dot plot for every scenario and regime. `order` are all policies, by which they get their colours."""
+    groups: dict[tuple[str, str], list[ComparisonRow]] = {}
+    for row in rows:
+        groups.setdefault((row.scenario, row.regime), []).append(row)
+    for (scenario, regime), group in groups.items():
+        title = ", ".join(filter(None, (scenario, regime)))
+        yield from _dots(title, sorted(group, key=lambda row: row.cost_usd_per_1k_samples), order)
+
+
+def rows_of(case: Case) -> tuple[ComparisonRow, ...]:
+    """A case's runs as rows without intervals."""
+    bound = case.optimum.figure("cost_usd_per_1k_samples") if case.optimum else None
+    return tuple(
+        ComparisonRow(
+            policy=shown.run.summary.policy,
+            scenario=case.facts.name,
+            regime="",
+            windows=1,
+            cost_usd_per_1k_samples=shown.run.summary.cost_usd_per_1k_samples,
+            bound_usd_per_1k_samples=bound,
+        )
+        for shown in case.runs
+    )
+
+
+def _dots(title: str, group: Sequence[ComparisonRow], order: Sequence[str]) -> Iterator[Element]:
+    finite = [row for row in group if math.isfinite(row.cost_usd_per_1k_samples)]
+    if not finite:
+        return
+    bound = next((row.bound_usd_per_1k_samples for row in group if row.bound_usd_per_1k_samples is not None), None)
+    rows = Rows(f"Cost by policy: {title}", [row.policy for row in group], _extent(finite, bound), _PER_1K, number)
+    if bound is not None:
+        _bound_line(rows, bound)
+    for i, row in enumerate(group):
+        _dot(rows, i, row, bound, policy_colour(order.index(row.policy)))
+    yield figure(_say_dots(title, finite, bound), rows.chart.finish(), _dot_key(group, bound))
+
+
+def _extent(group: Sequence[ComparisonRow], bound: float | None) -> tuple[float, float]:
+    values = [row.cost_usd_per_1k_samples for row in group]
+    values += [edge for row in group for edge in (row.low, row.high, bound) if edge is not None and math.isfinite(edge)]
+    room = 0.08 * (max(values) - min(values)) or 0.05 * max(values) or 1.0
+    return max(0.0, min(values) - room), max(values) + room
+
+
+def _bound_line(rows: Rows, bound: float) -> None:
+    chart = rows.chart
+    title = node("title", f"{OPTIMUM}: {usd(bound)} per 1,000 samples")
+    style = f"stroke:{INK};stroke-width:2;stroke-dasharray:6 4"
+    d = f"M{chart.x(bound):.1f} {chart.top:.1f}V{chart.bottom:.1f}"
+    chart.add(node("path", title, d=d, style=style))
+
+
+def _dot(rows: Rows, i: int, row: ComparisonRow, bound: float | None, colour: str) -> None:
+    cost = row.cost_usd_per_1k_samples
+    if not math.isfinite(cost):
+        rows.words(i, "no sample credited")
+        return
+    chart, y = rows.chart, rows.middle(i)
+    title = f"{row.policy}: {usd(cost)} per 1,000 samples{_interval(row)}"
+    if row.low is not None and row.high is not None:
+        chart.box(chart.x(row.low), y - 2, chart.x(row.high) - chart.x(row.low), 4, colour, title, fill_opacity="0.55")
+    chart.dot(chart.x(cost), y, colour, title, radius=6)
+    above = difference(cost, bound) if bound is not None else ""
+    rows.words(i, f"{usd(cost)}  {above}".rstrip())
+
+
+def _interval(row: ComparisonRow) -> str:
+    return "" if row.low is None or row.high is None else f", interval {usd(row.low)} to {usd(row.high)}"
+
+
+def _dot_key(group: Sequence[ComparisonRow], bound: float | None) -> Element | None:
+    words = []
+    if bound is not None:
+        words.append("dashed: the clairvoyant optimum's lower bound, and how far each is above it")
+    if any(row.low is not None for row in group):
+        words.append("bar: interval of the mean")
+    return node("p", "; ".join(words), class_="muted") if words else None
+
+
+def _say_dots(title: str, group: Sequence[ComparisonRow], bound: float | None) -> str:
+    best, worst = group[0], group[-1]
+    what = (
+        f"Cost per 1,000 trained samples, {title}: {best.policy} is cheapest with {usd(best.cost_usd_per_1k_samples)}"
+    )
+    if bound is not None:
+        above = comparison(best.cost_usd_per_1k_samples, bound)
+        what += f", {above} the bound of {usd(bound)} that no policy can beat"
+    if worst is not best:
+        more = comparison(worst.cost_usd_per_1k_samples, best.cost_usd_per_1k_samples)
+        what += f"; {worst.policy} costs most, {more} the cheapest"
+    return f"{what}. Further left is better."
+
+
+def cost_split(case: Case) -> Element | None:
+    """Stacked bars of trainer and rent by capacity type, refunds to the left of zero."""
+    found = list(_all_parts(case))
+    if not found:
+        return None
+    per_1k = all(each.samples_credited for each in found)
+    scaled = [_scaled(each, per_1k) for each in found]
+    most = max(sum(max(0.0, value) for value in parts.values()) for parts in scaled) or 1.0
+    least = min(sum(min(0.0, value) for value in parts.values()) for parts in scaled)
+    unit = _PER_1K if per_1k else "USD"
+    extent = (least * 1.05, most * 1.04)
+    rows = Rows(f"Cost split: {case.facts.name}", [each.name for each in found], extent, unit, number)
+    for i, parts in enumerate(scaled):
+        _stack(rows, i, parts, unit)
+        rows.words(i, f"{number(sum(parts.values()))} {'net' if least else ''}".rstrip())
+    names = dict.fromkeys(name for parts in scaled for name, value in parts.items() if value)
+    return figure(_say_split(found[0]), rows.chart.finish(), key([(_COLOURS[name], name) for name in names]))
+
+
+_COLOURS: dict[str, str] = {
+    "trainer": TRAINER,
+    **{kind.value: BY_TYPE[kind] for kind in (CapacityType.SPOT, CapacityType.CAPACITY_BLOCK, CapacityType.ON_DEMAND)},
+    "refunds": REFUNDS,
+}
+
+
+def _all_parts(case: Case) -> Iterator[CostParts]:
+    for shown in case.runs:
+        yield _parts(shown.run.summary.policy, shown.run.summary.to_json())
+    if case.optimum and {"cost_trainer_usd", "cost_by_capacity_usd", "cost_usd"} <= case.optimum.figures.keys():
+        yield _parts(OPTIMUM, case.optimum.figures)
+
+
+def _parts(name: str, figures: Mapping[str, Any]) -> CostParts:
+    """Rent comes net of refunds, which only spot gets: shown gross, with the refunds as a part of their own."""
+    refunds = float(figures.get("refunds_usd") or 0.0)
+    rent = {kind.value: float(figures["cost_by_capacity_usd"].get(kind.value, 0.0)) for kind in CapacityType}
+    rent[CapacityType.SPOT.value] += refunds
+    return CostParts(
+        name=name,
+        parts={
+            "trainer": float(figures["cost_trainer_usd"]),
+            **{part: rent[part] for part in _COLOURS if part in rent},
+            "refunds": -refunds,
+        },
+        cost_usd=float(figures["cost_usd"]),
+        samples_credited=figures.get("samples_credited"),
+    )
+
+
+def _scaled(each: CostParts, per_1k: bool) -> dict[str, float]:
+    divisor = each.samples_credited / 1000.0 if per_1k and each.samples_credited else 1.0
+    return {name: value / divisor for name, value in each.parts.items()}
+
+
+def _stack(rows: Rows, row: int, parts: Mapping[str, float], unit: str) -> None:
+    at = 0.0
+    for name, value in parts.items():
+        title = f"{name}: {number(value)} {unit}"
+        if value > 0:
+            rows.bar(row, at, at + value, _COLOURS[name], title)
+            at += value
+        elif value < 0:
+            rows.bar(row, value, 0.0, _COLOURS[name], title)
+
+
+def _say_split(each: CostParts) -> str:
+    total = each.cost_usd or 1.0
+    shares = ", ".join(f"{name} {percent(value / total)}" for name, value in each.parts.items() if value > 0)
+    refunds = -each.parts["refunds"]
+    words = f"; refunds for instances interrupted in their first hour take {usd(refunds)} off" if refunds else ""
+    return f"Where the money goes: {each.name} costs {usd(each.cost_usd)}, of which {shares}{words}."

@@ -1,0 +1,185 @@
+"""Tables: figures of every run beside the optimum, the comparison, the scenario's facts and offerings."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from scaler.simulate.report.amounts import count, difference, number, percent, usd
+from scaler.simulate.report.content import Case, ComparisonRow, ScenarioFacts
+from scaler.simulate.report.nodes import node
+from scaler.simulate.report.rows import OPTIMUM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """A figure: its key, its words with the unit, and how it is written."""
+
+    name: str
+    words: str
+    text: Callable[[float], str]
+
+
+def _plain(value: float) -> str:
+    return number(value, 4)
+
+
+_LINES = (
+    _Line(name="cost_usd_per_1k_samples", words="cost per 1,000 samples credited (USD)", text=_plain),
+    _Line(name="cost_usd", words="cost, trainers included, refunds off (USD)", text=_plain),
+    _Line(name="cost_trainer_usd", words="trainers (USD)", text=_plain),
+    _Line(name="cost_by_capacity_usd.spot", words="spot, net of refunds (USD)", text=_plain),
+    _Line(name="cost_by_capacity_usd.capacity-block", words="capacity blocks (USD)", text=_plain),
+    _Line(name="cost_by_capacity_usd.on-demand", words="on-demand (USD)", text=_plain),
+    _Line(name="refunds_usd", words="refunds (USD)", text=_plain),
+    _Line(name="samples_trained", words="samples trained", text=_plain),
+    _Line(name="samples_credited", words="samples credited (stock evened out)", text=_plain),
+    _Line(name="policy_updates", words="policy updates", text=_plain),
+    _Line(name="trainer_wait_ratio", words="trainer waits (share of time)", text=percent),
+    _Line(name="replicas_mean", words="ready replicas, mean", text=_plain),
+    _Line(name="interruptions", words="interruptions", text=_plain),
+    _Line(name="interruptions_unnoticed", words="of them without notice", text=_plain),
+    _Line(name="launches", words="launches granted", text=_plain),
+    _Line(name="refusals", words="launches refused", text=_plain),
+    _Line(name="tokens_generated", words="tokens generated", text=count),
+    _Line(name="tokens_salvaged", words="tokens salvaged", text=count),
+    _Line(name="tokens_wasted", words="tokens wasted", text=count),
+    _Line(name="samples_filtered", words="samples filtered", text=_plain),
+    _Line(name="samples_dropped", words="samples dropped, too stale", text=_plain),
+    _Line(name="start_stock_samples", words="stock at the start (samples)", text=_plain),
+    _Line(name="end_stock_samples", words="stock at the end (samples)", text=_plain),
+    _Line(name="hours", words="simulated (hours)", text=_plain),
+    _Line(name="seed", words="seed", text=_plain),
+    _Line(name="wall_s", words="computed in (seconds)", text=_plain),
+)
+_COMPARED = {
+    "cost_usd_per_1k_samples", "cost_usd", "cost_by_capacity_usd.spot", "cost_by_capacity_usd.capacity-block",
+    "cost_by_capacity_usd.on-demand", "samples_trained", "samples_credited", "replicas_mean",
+}  # fmt: skip
+"""Figures whose difference to the optimum is a share of it."""
+
+
+def figures_table(case: Case) -> Element:
+    """A column a run, and the optimum's; below a value its difference to the optimum."""
+    columns = [_flat(shown.run.summary.to_json()) for shown in case.runs]
+    optimum = _flat(case.optimum.figures) if case.optimum else None
+    names = [shown.run.summary.policy for shown in case.runs] + ([OPTIMUM] if optimum is not None else [])
+    head = node("tr", node("th", "figure"), *(node("th", name, class_="name") for name in names))
+    body = (_figure_row(line, columns, optimum) for line in _LINES)
+    return _table(head, [row for row in body if row is not None])
+
+
+def _flat(figures: Mapping[str, Any]) -> dict[str, float]:
+    flat: dict[str, float] = {}
+    for name, value in figures.items():
+        if isinstance(value, Mapping):
+            flat.update({f"{name}.{part}": float(amount) for part, amount in value.items()})
+        elif isinstance(value, int | float):
+            flat[name] = float(value)
+    return flat
+
+
+def _figure_row(line: _Line, columns: Sequence[dict[str, float]], optimum: dict[str, float] | None) -> Element | None:
+    reference = optimum.get(line.name) if optimum is not None else None
+    values = [column.get(line.name) for column in columns]
+    if all(value is None for value in (*values, reference)):
+        return None
+    cells = [_cell(line, value, reference) for value in values]
+    if optimum is not None:
+        cells.append(node("td", "\u2013" if reference is None else line.text(reference)))
+    return node("tr", node("td", line.words), *cells)
+
+
+def _cell(line: _Line, value: float | None, reference: float | None) -> Element:
+    if value is None:
+        return node("td", "\u2013")
+    cell = node("td", line.text(value))
+    if reference is not None and (words := _beside(line, value, reference)):
+        cell.append(node("small", words))
+    return cell
+
+
+def _beside(line: _Line, value: float, reference: float) -> str:
+    if line.name == "trainer_wait_ratio":
+        return f"{100 * (value - reference):+.1f} points"
+    return difference(value, reference) if line.name in _COMPARED else ""
+
+
+def comparison_table(rows: Sequence[ComparisonRow]) -> Element:
+    """A row a policy, scenario and regime; the cheapest of each scenario and regime stands out."""
+    words = ("scenario", "regime", "policy", "windows", "USD per 1,000 samples", "interval", "bound", "over the bound",
+             "trainer waits", "optimum waits")  # fmt: skip
+    best: dict[tuple[str, str], float] = {}
+    for row in rows:
+        place = (row.scenario, row.regime)
+        best[place] = min(best.get(place, math.inf), row.cost_usd_per_1k_samples)
+    head = node("tr", *(node("th", word) for word in words))
+    return _table(head, [_comparison_row(row, best[row.scenario, row.regime]) for row in rows])
+
+
+def _comparison_row(row: ComparisonRow, best: float) -> Element:
+    cost, bound = row.cost_usd_per_1k_samples, row.bound_usd_per_1k_samples
+    interval = "" if row.low is None or row.high is None else f"{number(row.low, 4)} to {number(row.high, 4)}"
+    return node(
+        "tr",
+        node("td", row.scenario, class_="name"),
+        node("td", row.regime, class_="left name"),
+        node("td", row.policy, class_="left name"),
+        node("td", str(row.windows)),
+        node("td", number(cost, 4), class_="best" if cost == best else ""),
+        node("td", interval),
+        node("td", "" if bound is None else number(bound, 4)),
+        node("td", "" if bound is None else difference(cost, bound)),
+        node("td", "" if row.trainer_wait_ratio is None else percent(row.trainer_wait_ratio)),
+        node("td", "" if row.bound_wait_ratio is None else percent(row.bound_wait_ratio)),
+    )
+
+
+def facts_table(facts: ScenarioFacts) -> Element:
+    """The scenario's numbers, with units."""
+    entries = {
+        "simulated": f"{number(facts.hours)} hours",
+        "n*: ready replicas that meet the trainer": number(facts.balance_replicas, 4),
+        "floor and ceiling": f"{facts.floor} and {facts.ceiling} replicas",
+        "trainer, never blocked, takes": f"{number(facts.unblocked_samples_per_s)} samples/s",
+        "a ready replica makes": f"{number(facts.goodput_per_replica_per_s)} accepted samples/s",
+        "batch": f"{count(facts.batch_samples)} samples",
+        "admitted to buffer and flight": f"{count(facts.stock_bound_samples)} samples",
+        "trainers cost": f"{usd(facts.trainer_usd_per_h)} an hour",
+        "starts warm with": f"{facts.warm_replicas} replicas",
+        "grant to ready, at least": f"{number(facts.least_ready_s)} s",
+        **facts.metadata,
+    }
+    rows = [
+        node("tr", node("td", name, class_="name"), node("td", text, class_="left name"))
+        for name, text in entries.items()
+    ]
+    return _table(None, rows)
+
+
+def offerings_table(case: Case, swatches: Mapping[str, Element]) -> Element:
+    """Rent, and what each run held of every offering on average."""
+    names = [shown.run.summary.policy for shown in case.runs]
+    words = ("offering", "USD/h a replica", "nodes", "refund within", *(f"held by {name}" for name in names))
+    head = node("tr", *(node("th", word, class_="name") for word in words))
+    rows = []
+    for offering in case.facts.offerings:
+        refund = offering.refund_if_interrupted_within_s
+        held = [shown.run.timeline.held.get(offering.offering_id, ()) for shown in case.runs]
+        rows.append(
+            node(
+                "tr",
+                node("td", swatches.get(offering.offering_id), offering.offering_id, class_="name"),
+                node("td", number(offering.usd_per_h, 4)),
+                node("td", str(offering.nodes_per_replica)),
+                node("td", f"{number(refund / 60)} min" if refund else "\u2013"),
+                *(node("td", number(sum(values) / len(values)) if values else "\u2013") for values in held),
+            )
+        )
+    return _table(head, rows)
+
+
+def _table(head: Element | None, rows: Sequence[Element]) -> Element:
+    parts = [] if head is None else [node("thead", head)]
+    return node("div", node("table", *parts, node("tbody", *rows)), class_="wide")
