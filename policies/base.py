@@ -52,6 +52,8 @@ class SizingInput:
     """The replicas that count as capacity, in order of id: requested to ready, neither noticed nor a failed launch."""
     usable: tuple[tuple[str, OfferingView], ...] = ()
     """(pool, offering) where a launch may be asked for now: not refused lately. Room and spend are not looked at."""
+    nodes_per_replica: Mapping[str, int] = field(default_factory=dict)
+    """Pool -> nodes that make one replica, 1 where absent: a replica costs that many times its offering's price."""
 
     @property
     def base(self) -> int:

@@ -16,9 +16,7 @@ taken as acceptance * rate (SemiAnalysis); the proportional term is research/rl-
 time of L seconds the buffer obeys d(depth)/dt = (target - depth(t - L)) / fill_horizon, which does not overshoot where
 fill_horizon >= e * L: choose fill_horizon_s at least three launch times.
 
-What g may learn. Workers that idle because the buffer is full, because nothing is pending, or because admission is used
-up look slow and are not; dividing by that would buy more of them, which would look slower still. So g goes down only
-while the buffer is below its target and every ready replica has work; it goes up at any time.
+What lambda and g may learn, and when they hold: `policies.demand`.
 
 Before any goodput was measured: `initial_goodput_per_replica_per_s` where declared; else one replica at least, and
 otherwise the size that there is. So it cannot wait at zero for a measurement that only a replica can make, and broken
@@ -30,19 +28,12 @@ Non-goals: prices, availability, limits.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from policies.base import Sizing, SizingInput
-from policies.ewma import remembered, smooth
-from policies.freshness import reason_to_hold
-from scaler.model.capacity import ReplicaPhase
+from policies.demand import Averaging, Demand, admitted_samples, demand_hold, read_demand
 from scaler.model.plan import Reason, ReasonCode
-from scaler.model.reading import Freshness
-from scaler.model.snapshot import Signals, StageView
 
-AT_S, RATE, GOODPUT = "at_s", "rate_per_s", "goodput_per_s"
-"""Memory: when it was last updated, and the two averages (samples/s)."""
 MOST_REPLICAS = 10**9
 """A goodput next to nothing asks for this many at most; guard rails do the rest."""
 
@@ -70,104 +61,54 @@ class Params:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Balance:
-    """The numbers of the formula, in samples and samples/s. `goodput` None: never measured nor declared."""
+    """The numbers of the formula, in samples and samples/s."""
 
-    rate: float
-    goodput: float | None
+    demand: Demand
     depth: float
     target: float
     upper: float
-    may_lower: bool
 
 
 def size(view: SizingInput, params: Params) -> Sizing:
     """Wish for the replicas that meet the unblocked rate and bring the buffer between its set-points."""
-    signals = view.stage.signals
-    needed = {"buffered_samples": signals.buffered_samples, "unblocked_rate_per_s": signals.unblocked_rate_per_s}
-    hold = reason_to_hold(needed, view.now_s, view.signal_max_age_s) or _invalid_goodput(view)
+    hold = demand_hold(view, buffered_samples=view.stage.signals.buffered_samples)
     if hold is not None:
         return Sizing(replicas=None, reason=hold, memory=view.memory)
     balance = _balance(view, params)
     wanted = _replicas(view, params, balance)
-    return Sizing(replicas=wanted, reason=_reason(view, balance, wanted), memory=_remember(view, balance))
-
-
-def _invalid_goodput(view: SizingInput) -> Reason | None:
-    """A goodput that is missing or old may be expected; one that is NaN or negative never is."""
-    goodput = {"goodput_per_replica_per_s": view.stage.signals.goodput_per_replica_per_s}
-    reason = reason_to_hold(goodput, view.now_s, view.signal_max_age_s)
-    return reason if reason is not None and reason.code is ReasonCode.HOLD_SIGNAL_INVALID else None
+    return Sizing(replicas=wanted, reason=_reason(view, balance, wanted), memory=balance.demand.memory)
 
 
 def _balance(view: SizingInput, params: Params) -> _Balance:
     signals = view.stage.signals
-    elapsed_s = view.now_s - view.memory.get(AT_S, view.now_s)
     batch = max(1, signals.batch_samples)
-    target = min(params.target_depth_steps * batch, _admitted(signals))
-    measured = _fresh_goodput(view)
+    target = min(params.target_depth_steps * batch, admitted_samples(signals))
+    averaging = Averaging(
+        rate_time_constant_s=params.rate_time_constant_s,
+        goodput_time_constant_s=params.goodput_time_constant_s,
+        initial_goodput_per_replica_per_s=params.initial_goodput_per_replica_per_s,
+    )
     return _Balance(
-        rate=smooth(
-            remembered(view.memory, RATE),
-            signals.unblocked_rate_per_s.value or 0.0,
-            elapsed_s,
-            params.rate_time_constant_s,
-        ),
-        goodput=_goodput(view, params, measured, elapsed_s, target),
+        demand=read_demand(view, averaging, target),
         depth=signals.buffered_samples.value or 0.0,
         target=target,
         upper=params.max_depth_steps * batch,
-        may_lower=measured is not None or view.ready == 0,
-    )
-
-
-def _admitted(signals: Signals) -> float:
-    """Samples that the staleness bound lets into buffer and flight together (design section 4, admission)."""
-    versions = max(0, signals.max_staleness) + 1
-    return float(versions * max(1, signals.batches_per_version) * max(1, signals.batch_samples))
-
-
-def _fresh_goodput(view: SizingInput) -> float | None:
-    reading = view.stage.signals.goodput_per_replica_per_s
-    fresh = reading.freshness(view.now_s, view.signal_max_age_s) is Freshness.FRESH
-    return reading.value if fresh else None
-
-
-def _goodput(
-    view: SizingInput, params: Params, measured: float | None, elapsed_s: float, target: float
-) -> float | None:
-    """The average after this reading; zero counts as not measured, since nothing divides by it."""
-    before = remembered(view.memory, GOODPUT) or params.initial_goodput_per_replica_per_s
-    if not measured:
-        return before
-    if before is not None and measured < before and _idles(view.stage, target):
-        return before
-    return smooth(before, measured, elapsed_s, params.goodput_time_constant_s)
-
-
-def _idles(stage: StageView, target: float) -> bool:
-    """Whether workers look slow only because there is nothing to do, or no room for what they would do."""
-    signals = stage.signals
-    depth = signals.buffered_samples.value or 0.0
-    if depth >= target or signals.pending_units.value == 0:
-        return True
-    used_up = depth + (signals.running_units.value or 0.0) >= _admitted(signals)
-    return used_up and any(
-        replica.phase is ReplicaPhase.READY and not replica.running_units for replica in stage.replicas
     )
 
 
 def _replicas(view: SizingInput, params: Params, balance: _Balance) -> int:
     """The size last decided, moved into the interval that the formula allows."""
-    if not balance.goodput:  # an average of next to nothing may round to 0
+    goodput = balance.demand.goodput
+    if not goodput:  # an average of next to nothing may round to 0
         return max(1, view.base)
     fill = max(0.0, balance.target - balance.depth) / params.fill_horizon_s
     shed = max(0.0, balance.depth - balance.upper) / params.fill_horizon_s
-    wanted_rate = max(0.0, balance.rate * (1 + params.headroom_ratio) + fill - shed)
-    least = _ceil(wanted_rate / balance.goodput)
-    most = _ceil(wanted_rate / balance.goodput * (1 + params.lower_slack_ratio))
+    wanted_rate = max(0.0, balance.demand.rate * (1 + params.headroom_ratio) + fill - shed)
+    least = _ceil(wanted_rate / goodput)
+    most = _ceil(wanted_rate / goodput * (1 + params.lower_slack_ratio))
     if least > view.base:
         return least
-    return most if most < view.base and balance.may_lower else view.base
+    return most if most < view.base and balance.demand.may_lower else view.base
 
 
 def _ceil(replicas: float) -> int:
@@ -175,24 +116,20 @@ def _ceil(replicas: float) -> int:
     return math.ceil(min(replicas, MOST_REPLICAS) - 1e-9)
 
 
-def _remember(view: SizingInput, balance: _Balance) -> Mapping[str, float]:
-    memory = {AT_S: view.now_s, RATE: balance.rate}
-    return memory if balance.goodput is None else {**memory, GOODPUT: balance.goodput}
-
-
 def _reason(view: SizingInput, balance: _Balance, wanted: int) -> Reason:
     moved = wanted - view.base
     code = ReasonCode.STEADY if not moved else ReasonCode.SIZE_UP if moved > 0 else ReasonCode.SIZE_DOWN
-    supply = "no goodput measured yet" if balance.goodput is None else f"{balance.goodput:.3g}/s a replica"
+    rate, goodput = balance.demand.rate, balance.demand.goodput
+    supply = "no goodput measured yet" if goodput is None else f"{goodput:.3g}/s a replica"
     return Reason(
         code=code,
         message=(
-            f"consumer takes {balance.rate:.3g} samples/s, {supply}, buffer {balance.depth:.0f} "
+            f"consumer takes {rate:.3g} samples/s, {supply}, buffer {balance.depth:.0f} "
             f"(set-points {balance.target:.0f} and {balance.upper:.0f}): {view.base} -> {wanted} replicas"
         ),
         inputs=(
-            ("unblocked_rate_per_s", balance.rate),
-            ("goodput_per_replica_per_s", balance.goodput or 0.0),
+            ("unblocked_rate_per_s", rate),
+            ("goodput_per_replica_per_s", goodput or 0.0),
             ("buffered_samples", balance.depth),
             ("target_samples", balance.target),
             ("upper_samples", balance.upper),

@@ -100,6 +100,19 @@ def bench_ledger(
     raise typer.Exit(run_bench(engine, clients, body_bytes, seconds, units, as_json=json))
 
 
+@bench.command("decide")
+def bench_decide(
+    policy: Annotated[str, typer.Option(help="A sizing policy's name, or all.")] = "all",
+    sizes: Annotated[str, typer.Option(help="Replicas by offerings, with commas.")] = "30x15,1000x40,10000x40",
+    seconds: Annotated[float, typer.Option(help="Length of each measurement; a hundred calls at least.")] = 1.0,
+    json: JsonFlag = False,
+) -> None:
+    """How long a decision takes, beside making and sorting the views of the same replicas."""
+    from scaler.commands.bench_decide import run_bench
+
+    raise typer.Exit(run_bench(policy, sizes, seconds, as_json=json))
+
+
 def main() -> None:
     """Console entry point."""
     app()

@@ -3,7 +3,8 @@
 Policy, at most one command for a replica:
 * noticed, not yet draining by that deadline -> DrainReplica with the notice's deadline, until the snapshot shows it;
 * past its deadline and not drained -> ReleaseReplicaWork, so that its units go on elsewhere;
-* noticed -> never ended by us (the refund of its first hour would be lost) before deadline + `reap_after_s`; then REAP;
+* noticed -> never ended by us (the refund of its first hour would be lost) before deadline + `reap_after_s`; then REAP,
+  once it is drained: one that nobody told in time has its work released first;
 * drained by our own choice -> TerminateReplica; still draining past its deadline -> its work is released, then it is ended;
 * gone without notice while its worker still holds units -> ReleaseReplicaWork: nobody has to wait for the leases to run out;
 * a launch that took too long -> ended where no worker registered, else drained first.
@@ -31,8 +32,8 @@ DEADLINE_TOLERANCE_S = 1.0
 
 def endings(world: StageWorld) -> tuple[Command, ...]:
     """The commands that must be given whatever the size, in order of replica id."""
-    commands = (_ending(world, replica) for replica in world.replicas if world.listed(replica))
-    return tuple(command for command in commands if command is not None)
+    endings_of = ((replica, _ending(world, replica)) for replica in world.restless)
+    return tuple(command for replica, command in endings_of if command is not None and world.listed(replica))
 
 
 def _ending(world: StageWorld, replica: ReplicaView) -> Command | None:
@@ -40,7 +41,7 @@ def _ending(world: StageWorld, replica: ReplicaView) -> Command | None:
         return _noticed(world, replica)
     if is_lost(replica):
         return _release_lost(world, replica)
-    if not world.may_end(replica):
+    if replica.phase is ReplicaPhase.READY or not world.may_end(replica):
         return None
     if replica.phase is ReplicaPhase.DRAINED:
         return terminate(world, replica, _because(ReasonCode.DRAINED, "drained: it holds no lease"))
@@ -66,12 +67,17 @@ def _noticed(world: StageWorld, replica: ReplicaView) -> Command | None:
     deadline_s = notice_deadline_s(replica, world.now_s)
     if replica.phase is ReplicaPhase.TERMINATING:
         return _release(world, replica, deadline_s) if replica.running_units > 0 else None
-    if world.now_s >= deadline_s + world.spec.drain.reap_after_s and world.may_end(replica):
-        late_s = world.now_s - deadline_s
-        return terminate(world, replica, _because(ReasonCode.REAP, f"still here {late_s:.0f} s after its deadline"))
     if world.now_s >= deadline_s:
-        return None if replica.phase is ReplicaPhase.DRAINED else _release(world, replica, deadline_s)
+        holds_work = replica.worker is not None and replica.phase is not ReplicaPhase.DRAINED
+        return _release(world, replica, deadline_s) if holds_work else _reap(world, replica, deadline_s)
     return None if _shows_drain_by(replica, deadline_s) else _drain_for_notice(world, replica, deadline_s)
+
+
+def _reap(world: StageWorld, replica: ReplicaView, deadline_s: float) -> TerminateReplica | None:
+    late_s = world.now_s - deadline_s
+    if late_s < world.spec.drain.reap_after_s or not world.may_end(replica):
+        return None
+    return terminate(world, replica, _because(ReasonCode.REAP, f"still here {late_s:.0f} s after its deadline"))
 
 
 def _shows_drain_by(replica: ReplicaView, deadline_s: float) -> bool:

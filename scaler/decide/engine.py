@@ -94,15 +94,14 @@ def _tokens(prefix: str, first_intent: int) -> Iterator[str]:
 
 def _first_intent(snapshot: Snapshot, spec: FleetSpec, memory: Memory) -> int:
     """Past the memory's counter and every token of ours in sight."""
-    prefix = f"{spec.name}."
-    seen = (
-        replica.launch_token.rpartition(".")[2]
-        for stage in snapshot.stages
-        for replica in stage.replicas
-        if replica.launch_token is not None and replica.launch_token.startswith(prefix)
-    )
-    intents = (int(text) for text in seen if text.isdecimal() and len(text) <= LONGEST_INTENT_DIGITS)
-    return max(memory.next_intent, max(intents, default=-1) + 1)
+    prefix, first = f"{spec.name}.", memory.next_intent
+    for stage in snapshot.stages:
+        for replica in stage.replicas:
+            if replica.launch_token is not None and replica.launch_token.startswith(prefix):
+                text = replica.launch_token.rpartition(".")[2]
+                if len(text) <= LONGEST_INTENT_DIGITS and text.isdecimal() and int(text) >= first:
+                    first = int(text) + 1
+    return first
 
 
 def _next_memory(spec: FleetSpec, memory: Memory, decisions: dict[str, StageDecision], next_intent: int) -> Memory:

@@ -9,27 +9,22 @@ and the placement policy only fills the floor.
 Rent under the caps is that of replicas that count and of drains of our own choice not ended yet; noticed ones are left
 out, or a fleet at its cap could not replace them before they are gone. The same replicas fill a pool's room.
 
-A refused offering is left alone for initial * 2^(refusals - 1) seconds, at most the pool's maximum.
-
 Invariants: no launch takes stage or fleet over its cap, or a pool over its room; the answer depends on no order of the
 input; every round uses up a pool, an offering or the gap, so it ends.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import repeat
 
 from policies.base import Place, Registered
 from scaler.decide.victims import by_value
-from scaler.decide.world import SPEND_TOLERANCE_USD_PER_H, StageWorld, finite
+from scaler.decide.world import SPEND_TOLERANCE_USD_PER_H, Offer, Slot, StageWorld, finite
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.plan import ClampCode, ReasonCode
-from scaler.model.snapshot import OfferingView, ReplicaView
-from scaler.model.spec import PolicySpec, PoolSpec
-
-Slot = tuple[str, str]
-"""(pool, offering id)."""
+from scaler.model.snapshot import ReplicaView
+from scaler.model.spec import PolicySpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +77,7 @@ class Order:
 def place(world: StageWorld, order: Order, spend_left_usd_per_h: float, ended: frozenset[str]) -> Launches:
     """At most `order.wanted` launches. `ended`: ids of replicas that this plan ends, whose room is free."""
     room = _room(world, ended)
-    usable = offerings_now(world)
+    usable = world.offers
     left = spend_left_usd_per_h + SPEND_TOLERANCE_USD_PER_H
     slots: list[Slot] = []
     if order.places is not None:
@@ -105,18 +100,11 @@ def _named(places: tuple[Place, ...]) -> Iterator[Slot]:
         yield from repeat((named.pool, named.offering_id), max(0, named.replicas))
 
 
-def _rent(slots: Sequence[Slot], usable: Mapping[Slot, "_Offered"]) -> float:
+def _rent(slots: Sequence[Slot], usable: Mapping[Slot, Offer]) -> float:
     return sum(usable[slot].price for slot in slots)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Offered:
-    view: OfferingView
-    price: float
-    """USD/h of a whole replica."""
-
-
-def _ask(world: StageWorld, asked: int, offered: Mapping[Slot, _Offered], policy: Registered) -> Sequence[Slot]:
+def _ask(world: StageWorld, asked: int, offered: Mapping[Slot, Offer], policy: Registered) -> Sequence[Slot]:
     if not offered or asked <= 0:
         return ()
     spec: PolicySpec = world.spec.placement
@@ -126,7 +114,7 @@ def _ask(world: StageWorld, asked: int, offered: Mapping[Slot, _Offered], policy
 
 
 def _accept(
-    asked: Iterable[Slot], offered: Mapping[Slot, _Offered], room: Counter[str], left: float, most: int
+    asked: Iterable[Slot], offered: Mapping[Slot, Offer], room: Counter[str], left: float, most: int
 ) -> list[Slot]:
     """Those of the answer that fit, in its order, at most so many; takes their room."""
     accepted: list[Slot] = []
@@ -141,7 +129,7 @@ def _accept(
 
 
 def _short_of(
-    slots: Sequence[Slot], order: Order, usable: Mapping[Slot, _Offered], room: Mapping[str, int]
+    slots: Sequence[Slot], order: Order, usable: Mapping[Slot, Offer], room: Mapping[str, int]
 ) -> ClampCode | None:
     if len(slots) >= order.wanted:
         return None
@@ -153,32 +141,3 @@ def _short_of(
 def _room(world: StageWorld, ended: frozenset[str]) -> Counter[str]:
     taken = Counter(replica.pool for replica in (*world.counting, *world.leaving) if replica.replica_id not in ended)
     return Counter({name: pool.spec.max_replicas - taken[name] for name, pool in world.pools.items()})
-
-
-def offerings_now(world: StageWorld) -> dict[Slot, _Offered]:
-    """What may be launched at all now, in a fixed order, with what is known of reclaims."""
-    return {
-        (name, offering_id): _Offered(view=_with_reclaims(world, name, view), price=price)
-        for name, pool in sorted(world.pools.items())
-        if pool.usable
-        for offering_id, view in sorted(pool.offerings.items())
-        if (price := pool.price_usd_per_h(offering_id)) is not None and not backing_off(pool.spec, view, world.now_s)
-    }
-
-
-def _with_reclaims(world: StageWorld, pool: str, view: OfferingView) -> OfferingView:
-    return replace(view, reclaiming_at_s=world.reclaiming_at_s(pool, view.offering.offering_id))
-
-
-def backing_off(pool: PoolSpec, view: OfferingView, now_s: float) -> bool:
-    """Whether an offering refused us so lately that we do not ask again."""
-    return now_s < backoff_ends_at_s(pool, view)
-
-
-def backoff_ends_at_s(pool: PoolSpec, view: OfferingView) -> float:
-    """When an offering may be asked again; minus infinity where it did not refuse."""
-    refused_at_s = finite(view.refused_at_s)
-    if refused_at_s is None:
-        return float("-inf")
-    doublings = min(max(view.refusals, 1), 64) - 1
-    return refused_at_s + min(pool.refusal_backoff_initial_s * 2.0**doublings, pool.refusal_backoff_max_s)

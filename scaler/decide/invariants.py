@@ -205,7 +205,7 @@ def _rent(case: _Case) -> float:
     kept = case.world.rent_usd_per_h(replica for replica in held if replica.replica_id not in ended)
     pools = case.world.pools
     known = (launch for launch in case.launches if launch.pool in pools)
-    prices = (pools[launch.pool].price_usd_per_h(launch.offering_id) for launch in known)
+    prices = (pools[launch.pool].prices_usd_per_h.get(launch.offering_id) for launch in known)
     return kept + sum(price or 0.0 for price in prices)
 
 

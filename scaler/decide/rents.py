@@ -18,7 +18,7 @@ class Rents:
         self, worlds: Sequence[StageWorld], ended: Mapping[str, frozenset[str]], fleet_cap_usd_per_h: float | None
     ) -> None:
         self._fleet_cap = math.inf if fleet_cap_usd_per_h is None else fleet_cap_usd_per_h
-        self._counting = {world.spec.name: world.rent_usd_per_h(world.counting) for world in worlds}
+        self._counting = {world.spec.name: world.counting_usd_per_h for world in worlds}
         self._held = {
             world.spec.name: self._counting[world.spec.name]
             + world.rent_usd_per_h(

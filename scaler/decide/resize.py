@@ -7,11 +7,11 @@ later without its cool-down), one that no offering gives today is (it is still w
 from dataclasses import dataclass
 
 from policies.base import Place, Registered
-from scaler.decide.growing import Order, Slot, place, take_back
+from scaler.decide.growing import Order, place, take_back
 from scaler.decide.rails import Railed
 from scaler.decide.rents import Rents
 from scaler.decide.victims import pick_victims
-from scaler.decide.world import StageWorld
+from scaler.decide.world import Slot, StageWorld
 from scaler.model.plan import Clamp, ClampCode
 from scaler.model.snapshot import ReplicaView
 

@@ -8,9 +8,7 @@ say what would be wished.
 from dataclasses import dataclass
 
 from policies.base import Registered, Sizing, SizingInput
-from scaler.decide.growing import offerings_now
 from scaler.decide.world import StageWorld
-from scaler.model.capacity import ReplicaPhase
 from scaler.model.plan import Reason, ReasonCode, StageMemory
 
 
@@ -46,17 +44,17 @@ class Wish:
 
 def ask(world: StageWorld, memory: StageMemory, policy: Registered) -> Wish:
     """Ask the sizing policy; keep its numbers, and since when it has not held."""
-    ready = sum(replica.phase is ReplicaPhase.READY for replica in world.counting)
     view = SizingInput(
         now_s=world.now_s,
         stage=world.view,
         signal_max_age_s=world.spec.guard_rails.signal_max_age_s,
         memory=dict(memory.policy),
-        launching=len(world.counting) - ready,
-        ready=ready,
+        launching=len(world.counting) - world.ready,
+        ready=world.ready,
         desired=memory.desired,
         counting=world.counting,
-        usable=tuple((pool, entry.view) for (pool, _), entry in offerings_now(world).items()),
+        usable=tuple((pool, entry.view) for (pool, _), entry in world.offers.items()),
+        nodes_per_replica={name: pool.spec.nodes_per_replica for name, pool in world.pools.items()},
     )
     sizing: Sizing = policy.function(view, world.spec.sizing.params)
     since_s = world.now_s if memory.fresh_since_s is None else memory.fresh_since_s

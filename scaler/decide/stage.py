@@ -120,18 +120,13 @@ def _sized(case: StageCase, wish: Wish) -> StageDecision:
 def _launch_codes(case: StageCase, situation: Situation, change: Change) -> tuple[ReasonCode, ...]:
     """Why each launch: first for launches that failed, then for instances that were lost, the rest to be more."""
     failed = sum(command.reason.code is ReasonCode.REPLACE_FAILED_LAUNCH for command in case.endings)
-    lost = max(0, (situation.memory.observed or 0) - _observed(case.world) - failed)
+    lost = max(0, (situation.memory.observed or 0) - case.world.arrived - failed)
     codes = chain(
         repeat(ReasonCode.REPLACE_FAILED_LAUNCH, failed),
         repeat(ReasonCode.REPLACE_INTERRUPTED, lost),
         repeat(ReasonCode.SIZE_UP),
     )
     return tuple(code for code, _ in zip(codes, change.launches, strict=False))
-
-
-def _observed(world: StageWorld) -> int:
-    """Replicas with an instance that count as capacity."""
-    return sum(replica.phase is not ReplicaPhase.REQUESTED for replica in world.counting)
 
 
 def _code(wish: Wish, change: Change, launches: tuple[ReasonCode, ...]) -> ReasonCode:
@@ -166,13 +161,12 @@ def _commands(case: StageCase, change: Change, reason: Reason, codes: tuple[Reas
 
 def _stage_plan(case: StageCase, change: Change, reason: Reason) -> StagePlan:
     world = case.world
-    ready = sum(replica.phase is ReplicaPhase.READY for replica in world.counting)
     return StagePlan(
         stage=world.spec.name,
         desired=change.desired,
         requested=len(world.counting) + change.delta,
         observed=sum(replica.phase is not ReplicaPhase.REQUESTED for replica in world.replicas),
-        ready=ready,
+        ready=world.ready,
         reason=reason,
         policy=world.spec.sizing.name,
         spend_usd_per_h=case.rents.held_usd_per_h(world.spec.name),
@@ -188,7 +182,7 @@ def _remember(
         last_up_at_s=world.now_s if raised else memory.last_up_at_s,
         last_down_at_s=world.now_s if lowered and not raised else memory.last_down_at_s,
         desired=change.desired,
-        observed=_observed(world)
+        observed=world.arrived
         + len(change.undrained)
         - sum(r.phase is not ReplicaPhase.REQUESTED for r in change.victims),
     )

@@ -6,9 +6,8 @@ signals and of refusal back-offs. Everything else comes with the next snapshot.
 
 from collections.abc import Iterable, Iterator
 
-from scaler.decide.growing import backoff_ends_at_s
 from scaler.decide.rails import last_change_s
-from scaler.decide.world import NOT_READY_YET, StageWorld, finite, is_noticed, notice_deadline_s
+from scaler.decide.world import NOT_READY_YET, StageWorld, backoff_ends_at_s, finite, is_noticed, notice_deadline_s
 from scaler.model.plan import Memory
 from scaler.model.snapshot import ReplicaView
 
@@ -24,12 +23,13 @@ def look_again_in_s(worlds: Iterable[StageWorld], memory: Memory, now_s: float, 
 
 
 def _moments(world: StageWorld, memory: Memory) -> Iterator[float]:
-    for replica in world.replicas:
+    for replica in world.restless:
         yield from _moments_of_replica(world, replica)
     yield from _moments_of_size(world, memory)
     for pool in world.pools.values():
         for view in pool.offerings.values():
-            yield backoff_ends_at_s(pool.spec, view)
+            if view.refused_at_s is not None:
+                yield backoff_ends_at_s(pool.spec, view)
 
 
 def _moments_of_replica(world: StageWorld, replica: ReplicaView) -> Iterator[float]:
@@ -38,9 +38,11 @@ def _moments_of_replica(world: StageWorld, replica: ReplicaView) -> Iterator[flo
     if deadline_s is not None:
         yield deadline_s
         yield deadline_s + world.spec.drain.reap_after_s
+    if replica.phase not in NOT_READY_YET:
+        return
     launched_at_s = finite(replica.launched_at_s)
     pool = world.pools.get(replica.pool)
-    if replica.phase in NOT_READY_YET and launched_at_s is not None and pool is not None:
+    if launched_at_s is not None and pool is not None:
         yield launched_at_s + pool.spec.launch_timeout_s
 
 

@@ -59,7 +59,7 @@ def disruption_budget(world: StageWorld) -> int:
 
 def affordable(world: StageWorld, cap_usd_per_h: float) -> int:
     """How many of those that count now may stay under a cap, if victims went in order."""
-    rent = world.rent_usd_per_h(world.counting)
+    rent = world.counting_usd_per_h
     if rent <= cap_usd_per_h + SPEND_TOLERANCE_USD_PER_H:
         return len(world.counting)
     count = len(world.counting)

@@ -4,6 +4,8 @@ Policy: a replica is *noticed* when a spot interruption notice stands for it, or
 mark outlives the notice source's memory). A rebalance recommendation binds nothing. What counts as capacity is in the
 model; noticed replicas and launches that took too long do not count.
 
+A refused offering is left alone for initial * 2^(refusals - 1) seconds, at most the pool's maximum.
+
 Invariants: nothing here depends on the order of the snapshot's tuples; a replica id appears once.
 Non-goals: judgement about sizes.
 """
@@ -11,10 +13,10 @@ Non-goals: judgement about sizes.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
-from typing import TypeVar
+from operator import attrgetter, itemgetter
+from typing import TypeAlias, TypeVar
 
 from scaler.model.capacity import COUNTS_AS_CAPACITY, CapacityType, ReplicaPhase
 from scaler.model.interruption import InterruptionNotice, NoticeKind
@@ -23,6 +25,8 @@ from scaler.model.snapshot import OfferingView, PoolView, ReplicaView, StageView
 from scaler.model.spec import PoolSpec, StageSpec
 
 T = TypeVar("T")
+Slot: TypeAlias = tuple[str, str]
+"""(pool, offering id)."""
 SPOT_WARNING_S = 120.0
 """EC2 warns two minutes ahead: the deadline of a notice that names none."""
 SPEND_TOLERANCE_USD_PER_H = 1e-6
@@ -61,12 +65,13 @@ def _marked_by_notice(replica: ReplicaView) -> bool:
     return replica.drain_reason == ReasonCode.NOTICE and replica.phase in ON_ITS_WAY_OUT
 
 
-def in_order(items: Iterable[T], key: Callable[[T], str]) -> list[T]:
-    """Sorted by name; where a name comes twice, by everything else too, so that the input's order never shows."""
-    ordered = sorted(items, key=key)
-    if any(key(left) == key(right) for left, right in pairwise(ordered)):
-        ordered.sort(key=lambda item: (key(item), repr(item)))
-    return ordered
+def by_name(items: Iterable[T], key: Callable[[T], str]) -> dict[str, T]:
+    """Items by name, in order; of those that share a name the last by all else, so that the input's order never shows."""
+    named = sorted([(key(item), item) for item in items], key=itemgetter(0))
+    found = dict(named)
+    if len(found) < len(named):
+        found = dict(sorted(named, key=lambda pair: (pair[0], repr(pair[1]))))
+    return found
 
 
 def named_once(items: Iterable[T], key: Callable[[T], str]) -> dict[str, T]:
@@ -74,6 +79,29 @@ def named_once(items: Iterable[T], key: Callable[[T], str]) -> dict[str, T]:
     items = tuple(items)
     times = Counter(map(key, items))
     return {key(item): item for item in items if times[key(item)] == 1}
+
+
+def _later(a_s: float | None, b_s: float | None) -> float | None:
+    if a_s is None or b_s is None:
+        return b_s if a_s is None else a_s
+    return max(a_s, b_s)
+
+
+def backoff_ends_at_s(pool: PoolSpec, view: OfferingView) -> float:
+    """When an offering may be asked again; minus infinity where it did not refuse."""
+    refused_at_s = finite(view.refused_at_s)
+    if refused_at_s is None:
+        return -math.inf
+    doublings = min(max(view.refusals, 1), 64) - 1
+    return refused_at_s + min(pool.refusal_backoff_initial_s * 2.0**doublings, pool.refusal_backoff_max_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """An offering where a launch may be asked for now. `price`: USD/h of a whole replica."""
+
+    view: OfferingView
+    price: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,12 +118,12 @@ class PoolWorld:
         """Whether it was ever listed completely."""
         return self.view is not None and self.view.listed_at_s is not None
 
-    @property
+    @cached_property
     def current(self) -> bool:
         """Whether its list is recent enough to act on."""
         return self.view is not None and self.view.listed_at_s is not None and not self._old(self.view.listed_at_s)
 
-    @property
+    @cached_property
     def usable(self) -> bool:
         """Whether we may launch and end there."""
         return self.current and self.view is not None and self.view.refused_reason is None
@@ -106,16 +134,17 @@ class PoolWorld:
     @cached_property
     def offerings(self) -> Mapping[str, OfferingView]:
         """Offering id -> offering as last seen; as specified where it was not seen."""
-        seen = () if self.view is None else self.view.offerings
-        known = (OfferingView(offering=offering) for offering in self.spec.offerings)
-        views = (*known, *in_order(seen, lambda view: view.offering.offering_id))
-        return {view.offering.offering_id: view for view in views}
+        seen = by_name(() if self.view is None else self.view.offerings, lambda view: view.offering.offering_id)
+        known = {offering.offering_id: offering for offering in self.spec.offerings}
+        unseen = {name: OfferingView(offering=offering) for name, offering in known.items() if name not in seen}
+        return {**unseen, **seen}
 
-    def price_usd_per_h(self, offering_id: str) -> float | None:
-        """Rent of one replica, all its nodes; None where it is unknown or no price."""
-        view = self.offerings.get(offering_id)
-        price = None if view is None else finite(view.offering.price_usd_per_h)
-        return None if price is None or price < 0 else price * self.spec.nodes_per_replica
+    @cached_property
+    def prices_usd_per_h(self) -> Mapping[str, float]:
+        """Offering id -> rent of one replica, all its nodes; without those whose price is unknown or none."""
+        prices = ((name, finite(view.offering.price_usd_per_h)) for name, view in self.offerings.items())
+        nodes = self.spec.nodes_per_replica
+        return {name: price * nodes for name, price in prices if price is not None and price >= 0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,8 +173,18 @@ class StageWorld:
     @cached_property
     def replicas(self) -> tuple[ReplicaView, ...]:
         """Every replica once, by id."""
-        ordered = in_order(self.view.replicas, lambda replica: replica.replica_id)
-        return tuple({replica.replica_id: replica for replica in ordered}.values())
+        return tuple(by_name(self.view.replicas, attrgetter("replica_id")).values())
+
+    @cached_property
+    def restless(self) -> tuple[ReplicaView, ...]:
+        """All but those that are just ready: neither noticed, nor told to go, nor on their way up or down."""
+        return tuple(
+            replica
+            for replica in self.replicas
+            if replica.phase is not ReplicaPhase.READY
+            or replica.notice is not None
+            or replica.drain_deadline_s is not None
+        )
 
     def listed(self, replica: ReplicaView) -> bool:
         """Whether the replica's pool was ever listed: else no command may name it."""
@@ -159,8 +198,10 @@ class StageWorld:
 
     def failed_launch(self, replica: ReplicaView) -> bool:
         """Whether it took longer than its pool allows to become ready, and may be given up."""
+        if replica.phase not in NOT_READY_YET:
+            return False
         launched_at_s = finite(replica.launched_at_s)
-        if replica.phase not in NOT_READY_YET or launched_at_s is None or not self.may_end(replica):
+        if launched_at_s is None or not self.may_end(replica):
             return False
         return not is_noticed(replica) and self.now_s - launched_at_s > self.pools[replica.pool].spec.launch_timeout_s
 
@@ -170,29 +211,46 @@ class StageWorld:
         return tuple(
             replica
             for replica in self.replicas
-            if replica.phase in COUNTS_AS_CAPACITY and not is_noticed(replica) and not self.failed_launch(replica)
+            if (replica.phase is ReplicaPhase.READY and replica.notice is None)
+            or (replica.phase in COUNTS_AS_CAPACITY and not is_noticed(replica) and not self.failed_launch(replica))
         )
+
+    @cached_property
+    def ready(self) -> int:
+        """How many of those counting are ready."""
+        return sum(replica.phase is ReplicaPhase.READY for replica in self.counting)
+
+    @cached_property
+    def arrived(self) -> int:
+        """How many of those counting have an instance."""
+        return sum(replica.phase is not ReplicaPhase.REQUESTED for replica in self.counting)
 
     @cached_property
     def leaving(self) -> tuple[ReplicaView, ...]:
         """Draining or drained by our own choice, and not ended yet: no capacity, but rent."""
         out = (ReplicaPhase.DRAINING, ReplicaPhase.DRAINED)
-        return tuple(replica for replica in self.replicas if replica.phase in out and not is_noticed(replica))
+        return tuple(replica for replica in self.restless if replica.phase in out and not is_noticed(replica))
+
+    @cached_property
+    def counting_usd_per_h(self) -> float:
+        """Rent of what counts as capacity."""
+        return self.rent_usd_per_h(self.counting)
 
     def rent_usd_per_h(self, replicas: Iterable[ReplicaView]) -> float:
         """Rent of these replicas; an offering without a price counts nothing."""
-        return sum((self.price_usd_per_h(replica) for replica in replicas), 0.0)
+        prices = {name: pool.prices_usd_per_h for name, pool in self.pools.items()}
+        return sum((prices.get(replica.pool, {}).get(replica.offering_id, 0.0) for replica in replicas), 0.0)
 
     def price_usd_per_h(self, replica: ReplicaView) -> float:
         """Rent of one replica, 0 where unknown."""
         pool = self.pools.get(replica.pool)
-        return 0.0 if pool is None else pool.price_usd_per_h(replica.offering_id) or 0.0
+        return 0.0 if pool is None else pool.prices_usd_per_h.get(replica.offering_id, 0.0)
 
     @cached_property
-    def reclaiming(self) -> Mapping[tuple[str, str], float]:
+    def reclaiming(self) -> Mapping[Slot, float]:
         """(pool, offering id) -> when a notice of a replica in sight, hints too, was last given there."""
-        latest: dict[tuple[str, str], float] = {}
-        for replica in self.replicas:
+        latest: dict[Slot, float] = {}
+        for replica in self.restless:
             if replica.notice is not None:
                 key = (replica.pool, replica.offering_id)
                 at_s = finite(replica.notice.noticed_at_s)
@@ -203,8 +261,23 @@ class StageWorld:
         """When capacity was last taken from an offering, as far as anybody knows."""
         world = self.pools.get(pool)
         view = None if world is None else world.offerings.get(offering_id)
-        known = (None if view is None else finite(view.reclaiming_at_s), self.reclaiming.get((pool, offering_id)))
-        return max((at_s for at_s in known if at_s is not None), default=None)
+        return _later(None if view is None else finite(view.reclaiming_at_s), self.reclaiming.get((pool, offering_id)))
+
+    @cached_property
+    def offers(self) -> Mapping[Slot, Offer]:
+        """What may be launched at all now, in a fixed order, with what is known of reclaims."""
+        return {
+            (name, offering_id): Offer(view=self._with_reclaims((name, offering_id), view), price=price)
+            for name, pool in sorted(self.pools.items())
+            if pool.usable
+            for offering_id, view in sorted(pool.offerings.items())
+            if (price := pool.prices_usd_per_h.get(offering_id)) is not None
+            and (view.refused_at_s is None or self.now_s >= backoff_ends_at_s(pool.spec, view))
+        }
+
+    def _with_reclaims(self, slot: Slot, view: OfferingView) -> OfferingView:
+        at_s = _later(finite(view.reclaiming_at_s), self.reclaiming.get(slot))
+        return view if at_s == view.reclaiming_at_s else replace(view, reclaiming_at_s=at_s)
 
     @cached_property
     def risks(self) -> Mapping[tuple[str, str], tuple[bool, float]]:

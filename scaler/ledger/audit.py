@@ -10,7 +10,7 @@ Not its business: whether the samples are any good.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from scaler.ledger.audit_report import AuditReport, BatchTrail, Facts, Fault, Finding, UnitTrail
@@ -60,6 +60,11 @@ class Auditor:
     def last_seq(self) -> int:
         """The newest event seen, 0 before any."""
         return self._last_seq or 0
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """What is wrong so far; `report` adds what only the end can show."""
+        return self._findings
 
     def compare(self, census: Iterable[CensusEntry], changed_after_seq: int) -> None:
         """Hold the store's units against the history; units with events after `changed_after_seq` are left out."""

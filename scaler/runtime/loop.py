@@ -4,6 +4,7 @@ Invariants
 * Level-based: every turn starts from complete lists and readings; a wake-up carries nothing.
 * Nothing is decided before ledger and pools have answered once (`Snapshot.synced`), and before launches that an earlier
   controller left unanswered have been repeated with their tokens.
+* A new controller has seen no signal yet: it lowers nothing before they have been fresh to it for as long as configured.
 * What a plan needs after a crash is durable before its first command; a dry run writes and does nothing.
 * Slow calls run beside the loop, in the task group of the daemon; their death is the daemon's.
 Non-goals: judgement, which is `decide`'s, and liveness, which is the health check's.
@@ -11,7 +12,7 @@ Non-goals: judgement, which is `decide`'s, and liveness, which is the health che
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import structlog
@@ -93,7 +94,7 @@ class Controller:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._lives = Lives(parts.offerings)
-        self._memory = parts.journal.memory()
+        self._memory = _without_freshness(parts.journal.memory())
         self._synced = False
         self._turns_unsynced = 0
         self._seq = 0
@@ -263,3 +264,8 @@ class Controller:
             for way in ways:
                 way.cancel()
         self.wake.clear()
+
+
+def _without_freshness(memory: Memory) -> Memory:
+    """Nobody looked at the signals while no controller ran, so nobody can say that they were fresh."""
+    return replace(memory, stages=tuple((name, replace(stage, fresh_since_s=None)) for name, stage in memory.stages))

@@ -77,6 +77,16 @@ DRAINING, DRAINED, TERMINATING = ReplicaPhase.DRAINING, ReplicaPhase.DRAINED, Re
             id="one that outlives its deadline by far is reaped",
         ),
         pytest.param(
+            a_replica(notice=a_notice(deadline_s=LONG_PAST_S), running_units=2),
+            ["release r0 (deadline_passed)"],
+            id="one that nobody told to drain has its work released before it is reaped",
+        ),
+        pytest.param(
+            a_replica(phase=ReplicaPhase.LAUNCHING, notice=a_notice(deadline_s=LONG_PAST_S)),
+            ["terminate r0 (reap)"],
+            id="one whose worker never came is reaped too",
+        ),
+        pytest.param(
             a_replica(phase=TERMINATING, notice=a_notice(deadline_s=PAST_S), running_units=1),
             ["release r0 (deadline_passed)"],
             id="work on one that is being taken is released",

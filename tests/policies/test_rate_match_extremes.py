@@ -1,7 +1,8 @@
 """Numbers at the edge of floating point: found by Hypothesis, kept as an example."""
 
 from policies.base import SizingInput
-from policies.rate_match import GOODPUT, Params, size
+from policies.demand import GOODPUT
+from policies.rate_match import Params, size
 from tests.builders.snapshots import NOW_S, a_stage, fresh, some_replicas, some_signals
 
 

@@ -12,9 +12,10 @@ from scaler.ledger.contract import StaleEpoch
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.interruption import NoticeKind
 from scaler.model.job import DrainMark
-from scaler.model.plan import LaunchReplica, ReleaseReplicaWork, TerminateReplica, UndrainReplica
+from scaler.model.plan import LaunchReplica, Memory, ReleaseReplicaWork, StageMemory, TerminateReplica, UndrainReplica
 from scaler.model.reading import Freshness
 from scaler.model.work import ReleaseReason
+from scaler.runtime.journal import Journal, Turn
 from tests.builders.controller import World, a_controller
 from tests.builders.fleet import WHY, a_drain, a_launch, a_notice, a_spec, a_worker, an_end, an_instance
 
@@ -128,6 +129,18 @@ async def test_a_restart_counts_launch_tokens_on_and_raises_the_epoch(world: Wor
         await second.turn()
         assert second.snapshot.leader_epoch > epoch
     assert world.script.memories[-1].next_intent == began_at + 2
+
+
+async def test_a_new_controller_does_not_take_the_freshness_of_signals_from_the_one_before_it(world: World) -> None:
+    changed_at_s = world.clock.now_s() - 100
+    before = StageMemory(last_down_at_s=changed_at_s, fresh_since_s=changed_at_s, desired=3)
+    journal = Journal(world.folder / "journal.sqlite")
+    journal.write(Turn(at_s=changed_at_s, memory=Memory(stages=(("rollout", before),), next_intent=7)))
+    journal.close()
+    async with a_controller(world) as running:
+        await running.turn()
+    after = Memory(stages=(("rollout", replace(before, fresh_since_s=None)),), next_intent=7)
+    assert world.script.memories == [after], "it has not looked at them yet; all else it remembers"
 
 
 async def test_a_lost_journal_neither_repeats_tokens_nor_lowers_the_epoch(world: World) -> None:

@@ -1,0 +1,62 @@
+"""From launches and releases that a policy wants to one size that the engine carries out.
+
+The engine knows one number, and either grows or shrinks. So launches go first and what is to go waits for them: a replica
+given up for a better one is held until the better one is asked for. Where guard rails did not allow the last growth (ceiling,
+spend), waiting would last for ever: then releases go first.
+
+Invariants: never launches and releases at once; without either the size is what counts now.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from policies.base import Place, Sizing, SizingInput
+from policies.demand import Demand
+from scaler.model.plan import Reason, ReasonCode
+from scaler.model.snapshot import ReplicaView
+
+WISHED = "wished_replicas"
+"""Memory: the size last wished for."""
+
+
+def moved(
+    view: SizingInput,
+    launches: Sequence[Place],
+    releases: Sequence[ReplicaView],
+    *,
+    memory: Mapping[str, float],
+    reason: Reason,
+) -> Sizing:
+    """Wish for the launches, else for the releases (the first of them first), else for what there is."""
+    count = len(view.counting)
+    more = sum(place.replicas for place in launches)
+    if releases and (not more or _growth_was_refused(view)):
+        wanted, launches = count - len(releases), ()
+    else:
+        wanted = count + more
+    return Sizing(
+        replicas=wanted,
+        reason=replace(reason, code=_code(wanted, count)),
+        memory={**memory, WISHED: float(wanted)},
+        places=tuple(launches),
+        release_first=tuple(replica.replica_id for replica in releases),
+    )
+
+
+def _growth_was_refused(view: SizingInput) -> bool:
+    wished = view.memory.get(WISHED)
+    return wished is not None and view.desired is not None and wished > view.desired
+
+
+def _code(wanted: int, count: int) -> ReasonCode:
+    if wanted == count:
+        return ReasonCode.STEADY
+    return ReasonCode.SIZE_UP if wanted > count else ReasonCode.SIZE_DOWN
+
+
+def not_lowered(view: SizingInput, demand: Demand, sizing: Sizing) -> Sizing:
+    """The same wish, or a hold where it would lower the fleet although the goodput is not fresh."""
+    if demand.may_lower or sizing.replicas is None or sizing.replicas >= len(view.counting):
+        return sizing
+    reason = Reason(code=ReasonCode.HOLD_SIGNAL_STALE, message="holding: goodput_per_replica_per_s is not fresh")
+    return Sizing(replicas=None, reason=reason, memory=sizing.memory)

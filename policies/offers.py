@@ -1,0 +1,100 @@
+"""The offerings of a stage as a sizing policy weighs them: what a whole replica costs, what is held there, what may be asked.
+
+Invariants: the answer depends on no order of the input; an offering without a usable price is left out.
+Non-goals: judgement about them.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from policies.base import Place, SizingInput
+from scaler.model.capacity import Billing, CapacityType, ReplicaPhase
+from scaler.model.snapshot import OfferingView, ReplicaView
+
+Key: TypeAlias = tuple[str, str]
+"""(pool, offering id)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """An offering, and the replicas of it that count, in order of id."""
+
+    key: Key
+    view: OfferingView
+    usd_per_h: float
+    """Rent of a whole replica."""
+    usable: bool
+    """May be asked for now."""
+    held: tuple[ReplicaView, ...] = ()
+
+    @property
+    def kind(self) -> CapacityType:
+        """How it is bought."""
+        return self.view.offering.capacity_type
+
+    @property
+    def spot(self) -> bool:
+        """Whether the cloud may take it back."""
+        return self.kind is CapacityType.SPOT
+
+    @property
+    def billing(self) -> Billing:
+        """How it charges."""
+        return self.view.offering.billing
+
+    @property
+    def name(self) -> str:
+        """For memories: unique among offers."""
+        return "/".join(self.key)
+
+    @property
+    def ready(self) -> int:
+        """Replicas that work."""
+        return sum(replica.phase is ReplicaPhase.READY for replica in self.held)
+
+    def place(self, replicas: int = 1) -> Place:
+        """A wish for so many of it."""
+        return Place(pool=self.key[0], offering_id=self.key[1], replicas=replicas)
+
+
+def offers(view: SizingInput) -> tuple[Offer, ...]:
+    """Every offering with a price, cheapest first, then by name."""
+    usable = {(pool, seen.offering.offering_id): seen for pool, seen in view.usable}
+    known = _known(view) | usable
+    held: dict[Key, list[ReplicaView]] = {}
+    for replica in view.counting:
+        held.setdefault((replica.pool, replica.offering_id), []).append(replica)
+    found = (
+        Offer(
+            key=key,
+            view=seen,
+            usd_per_h=seen.offering.price_usd_per_h * view.nodes_per_replica.get(key[0], 1),
+            usable=key in usable,
+            held=tuple(sorted(held.get(key, ()), key=lambda replica: replica.replica_id)),
+        )
+        for key, seen in known.items()
+        if math.isfinite(seen.offering.price_usd_per_h) and seen.offering.price_usd_per_h >= 0
+    )
+    return tuple(sorted(found, key=lambda offer: (offer.usd_per_h, offer.key)))
+
+
+def _known(view: SizingInput) -> dict[Key, OfferingView]:
+    """What the pools show; of two that contradict each other always the same one."""
+    found: dict[Key, OfferingView] = {}
+    for pool in view.stage.pools:
+        for seen in pool.offerings:
+            key = pool.name, seen.offering.offering_id
+            found[key] = seen if key not in found else min(found[key], seen, key=repr)
+    return found
+
+
+def replicas_of(chosen: Iterable[Offer]) -> list[ReplicaView]:
+    """All replicas held in these."""
+    return [replica for offer in chosen for replica in offer.held]
+
+
+def latest(*moments_s: float | None) -> float:
+    """The latest of moments of which some are unknown or no number; minus infinity where all are."""
+    return max((at_s for at_s in moments_s if at_s is not None and math.isfinite(at_s)), default=-math.inf)

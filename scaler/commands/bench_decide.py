@@ -1,0 +1,127 @@
+"""`headrace bench decide`: how long one decision takes, beside the least that any decision must do in the same run.
+
+The floor of a fleet is to make its replicas' views anew and to sort them by id: nothing that looks at every replica in a
+fixed order can do with less. Decision and floor take turns over the same fleets in the same situations.
+"""
+
+import dataclasses
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import Any
+
+from policies.registry import SIZING
+from scaler.commands.bench_fleets import Question, questions
+from scaler.decide import decide
+from scaler.model.snapshot import ReplicaView
+
+LEAST_CALLS = 100
+"""So that a 99th percentile is one."""
+_FACTS = tuple(field.name for field in dataclasses.fields(ReplicaView))
+
+
+def run_bench(policy: str, sizes: str, seconds: float, *, as_json: bool) -> int:
+    """Measure and print. 0: done; 2: no such policy, or sizes that are none."""
+    try:
+        policies = _policies(policy)
+        fleets = [_fleet(size) for size in sizes.split(",")]
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    cases = [measure(name, *fleet, seconds) for fleet in fleets for name in policies]
+    print(json.dumps({"cases": cases}, indent=1) if as_json else _table(cases))
+    return 0
+
+
+def _policies(policy: str) -> list[str]:
+    if policy != "all" and policy not in SIZING:
+        raise ValueError(f"no policy {policy!r}: all, {', '.join(SIZING)}")
+    return sorted(SIZING) if policy == "all" else [policy]
+
+
+def _fleet(size: str) -> tuple[int, int]:
+    replicas, _, offerings = size.partition("x")
+    if not (replicas.isdecimal() and offerings.isdecimal() and int(replicas) and int(offerings)):
+        raise ValueError(f"{size!r} is no size; write it like 1000x40, replicas by offerings")
+    return int(replicas), int(offerings)
+
+
+def measure(policy: str, replicas: int, offerings: int, seconds: float) -> dict[str, str | float]:
+    """The figures of one policy at one size, by name."""
+    asked = questions(policy, replicas, offerings)
+    facts = [[_facts(replica) for replica in question.snapshot.stages[0].replicas] for question in asked]
+    decide_s, floor_s = _take_turns(
+        [partial(_decide, question) for question in asked],
+        [partial(_floor, rows) for rows in facts],
+        seconds,
+    )
+    p50, p99 = percentile(decide_s, 0.5), percentile(decide_s, 0.99)
+    floor_p50 = percentile(floor_s, 0.5)
+    return {
+        "policy": policy,
+        "replicas": replicas,
+        "offerings": offerings,
+        "calls": len(decide_s),
+        "p50_ms": round(p50 * 1e3, 4),
+        "p99_ms": round(p99 * 1e3, 4),
+        "floor_p50_ms": round(floor_p50 * 1e3, 4),
+        "floor_p99_ms": round(percentile(floor_s, 0.99) * 1e3, 4),
+        "with_snapshot_p50_us": round((p50 + floor_p50) * 1e6, 1),
+        "ratio_p50": round(p50 / floor_p50, 2),
+    }
+
+
+def _decide(question: Question) -> None:
+    decide(question.snapshot, question.spec, question.memory)
+
+
+def _facts(replica: ReplicaView) -> dict[str, Any]:
+    return {name: getattr(replica, name) for name in _FACTS}
+
+
+def _floor(rows: Sequence[dict[str, Any]]) -> None:
+    views = [ReplicaView(**row) for row in rows]
+    views.sort(key=attrgetter("replica_id"))
+
+
+def _take_turns(
+    ours: Sequence[Callable[[], None]], floor: Sequence[Callable[[], None]], seconds: float
+) -> tuple[list[float], list[float]]:
+    """Seconds of each call, in whole rounds over all situations: the first round, untimed, warms up."""
+    taken: tuple[list[float], list[float]] = ([], [])
+    _one_round(ours, floor)
+    until_s = time.perf_counter() + seconds
+    while time.perf_counter() < until_s or len(taken[0]) < LEAST_CALLS:
+        ours_s, floor_s = _one_round(ours, floor)
+        taken[0].extend(ours_s)
+        taken[1].extend(floor_s)
+    return taken
+
+
+def _one_round(
+    ours: Sequence[Callable[[], None]], floor: Sequence[Callable[[], None]]
+) -> tuple[list[float], list[float]]:
+    pairs = [(_timed_s(decision), _timed_s(least)) for decision, least in zip(ours, floor, strict=True)]
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+
+def _timed_s(call: Callable[[], None]) -> float:
+    start_s = time.perf_counter()
+    call()
+    return time.perf_counter() - start_s
+
+
+def percentile(values: Sequence[float], ratio: float) -> float:
+    """The smallest value that at least this share of the values does not exceed (nearest rank)."""
+    return sorted(values)[max(0, math.ceil(ratio * len(values)) - 1)]
+
+
+def _table(cases: Sequence[dict[str, str | float]]) -> str:
+    columns = tuple(cases[0])
+    rows = [columns, *(tuple(f"{case[column]}" for column in columns) for case in cases)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(columns))]
+    return "\n".join("  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
