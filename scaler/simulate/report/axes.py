@@ -4,7 +4,9 @@ import math
 from dataclasses import dataclass
 
 _NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
-_HOUR_STEPS = (0.25, 0.5, 1.0, 2.0, 3.0, 6.0, 12.0, 24.0)
+_HOUR_STEPS = (0.25, 0.5, 1.0, 2.0, 3.0, 6.0)
+_DAY_STEPS = tuple(24.0 * days for days in (1, 2, 4, 7, 14, 28))
+_DAYS_FROM_H = 72.0
 _MOST_HOUR_TICKS = 14
 
 
@@ -35,8 +37,13 @@ def ticks(low: float, high: float, most: int = 6) -> tuple[float, ...]:
     return tuple(i * step for i in range(first, last + 1))
 
 
+def in_days(hours: float) -> bool:
+    """Whether a time axis of that many hours is marked in days."""
+    return hours >= _DAYS_FROM_H
+
+
 def hour_ticks(hours: float) -> tuple[float, ...]:
     """Marks for a time axis of that many hours: of minutes, hours or days."""
-    steps = (*_HOUR_STEPS, *(24.0 * days for days in (2, 4, 7, 14, 28)))
+    steps = _DAY_STEPS if in_days(hours) else _HOUR_STEPS
     step = next((step for step in steps if hours / step <= _MOST_HOUR_TICKS), hours)
     return tuple(i * step for i in range(int(hours / step + 1e-9) + 1))

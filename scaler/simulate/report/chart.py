@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from xml.etree.ElementTree import Element
 
-from scaler.simulate.report.axes import Scale, hour_ticks
+from scaler.simulate.report.axes import Scale, hour_ticks, in_days
 from scaler.simulate.report.nodes import node, px
 from scaler.simulate.report.style import INK
 
@@ -83,8 +83,7 @@ class Chart:
     def hours_axis(self) -> None:
         """The time since the start, in hours or days."""
         hours = self.x.high
-        days = hours >= 72
-        unit, label = (24.0, "days since the start") if days else (1.0, "hours since the start")
+        unit, label = (24.0, "days since the start") if in_days(hours) else (1.0, "hours since the start")
         self.x_axis(hour_ticks(hours), lambda value: f"{value / unit:g}", label)
 
     def text(self, x: float, y: float, text: str, anchor: str = "start", class_: str = "", fill: str = "") -> None:
@@ -149,6 +148,11 @@ class Chart:
         """A round mark, in pixels."""
         self.add(node("circle", node("title", title), cx=x, cy=y, r=radius, style=f"fill:{colour}"))
 
+    def hanging_marks(self, marks: Sequence[tuple[float, float]], colour: str) -> None:
+        """Short lines down from the top edge, at an hour each and of a length from 0 to 1."""
+        d = "".join(f"M{px(self.x(hour))} {px(self.top)}v{px(4.0 + 8.0 * length)}" for hour, length in marks)
+        self.add(node("path", d=d, style=f"fill:none;stroke:{colour};stroke-width:2"))
+
     def hover(self, hours: Sequence[float], titles: Sequence[str]) -> None:
         """What each stretch of time says when the pointer rests on it."""
         for (start, end), title in zip(pairwise(hours), titles, strict=True):
@@ -157,7 +161,7 @@ class Chart:
 
     def finish(self) -> Element:
         """The picture."""
-        for label, at in _spread(self._labels):
+        for label, at in _spread(self._labels, self.top, self.bottom):
             title = node("title", label.title) if label.title else None
             text = node("text", label.text, title, x=self.right + 8, y=at + _BASELINE, class_="halo")
             text.set("style", f"fill:{label.colour if label.colour.startswith('var') else INK}")
@@ -181,19 +185,21 @@ class Chart:
         return f"{px(self.x(hours[0]))} {heights[0]}{''.join(turns)}H{px(self.x(hours[-1]))}"
 
 
-def _spread(labels: Sequence[_Label]) -> list[tuple[_Label, float]]:
-    """Each label with a height at least a line from the next: groups that touch are centred on where they belong."""
+def _spread(labels: Sequence[_Label], top: float, bottom: float) -> list[tuple[_Label, float]]:
+    """Each label with a height, inside and at least a line from the next; those that touch are centred together."""
     groups: list[list[_Label]] = []
     for label in sorted(labels, key=lambda each: each.at):
         groups.append([label])
-        while len(groups) > 1 and _first(groups[-1]) - _last(groups[-2]) < _LABEL_GAP:
+        while len(groups) > 1 and _first(groups[-1], top, bottom) - _last(groups[-2], top, bottom) < _LABEL_GAP:
             groups[-2:] = [groups[-2] + groups[-1]]
-    return [(label, _first(group) + i * _LABEL_GAP) for group in groups for i, label in enumerate(group)]
+    return [(label, _first(group, top, bottom) + i * _LABEL_GAP) for group in groups for i, label in enumerate(group)]
 
 
-def _first(group: Sequence[_Label]) -> float:
-    return sum(label.at for label in group) / len(group) - (len(group) - 1) * _LABEL_GAP / 2
+def _first(group: Sequence[_Label], top: float, bottom: float) -> float:
+    height = (len(group) - 1) * _LABEL_GAP
+    centred = sum(label.at for label in group) / len(group) - height / 2
+    return max(top, min(bottom - height, centred))
 
 
-def _last(group: Sequence[_Label]) -> float:
-    return _first(group) + (len(group) - 1) * _LABEL_GAP
+def _last(group: Sequence[_Label], top: float, bottom: float) -> float:
+    return _first(group, top, bottom) + (len(group) - 1) * _LABEL_GAP

@@ -29,12 +29,26 @@ class CostParts:
 
 def comparison_pictures(rows: Sequence[ComparisonRow], order: Sequence[str]) -> Iterator[Element]:
     """A dot plot for every scenario and regime. `order` are all policies, by which they get their colours."""
+    for (scenario, regime), group in _groups(rows).items():
+        title = ", ".join(filter(None, (scenario, regime)))
+        yield from _dots(title, sorted(group, key=lambda row: row.cost_usd_per_1k_samples), order)
+
+
+def say_comparison(rows: Sequence[ComparisonRow]) -> str:
+    """Who is cheapest, in how many of the scenarios and regimes, and how far above the bound."""
+    groups = _groups(rows)
+    best = [min(group, key=lambda row: row.cost_usd_per_1k_samples).policy for group in groups.values()]
+    wins = {name: best.count(name) for name in dict.fromkeys(best)}
+    words = ", ".join(f"{name} in {n} of {len(groups)}" for name, n in sorted(wins.items(), key=lambda item: -item[1]))
+    places = "scenario and regime" if len(groups) == 1 else f"{len(groups)} combinations of scenario and regime"
+    return f"Over {places}, the lowest mean cost per trained sample has {words}."
+
+
+def _groups(rows: Sequence[ComparisonRow]) -> dict[tuple[str, str], list[ComparisonRow]]:
     groups: dict[tuple[str, str], list[ComparisonRow]] = {}
     for row in rows:
         groups.setdefault((row.scenario, row.regime), []).append(row)
-    for (scenario, regime), group in groups.items():
-        title = ", ".join(filter(None, (scenario, regime)))
-        yield from _dots(title, sorted(group, key=lambda row: row.cost_usd_per_1k_samples), order)
+    return groups
 
 
 def rows_of(case: Case) -> tuple[ComparisonRow, ...]:
@@ -77,6 +91,7 @@ def _bound_line(rows: Rows, bound: float) -> None:
     chart = rows.chart
     title = node("title", f"{OPTIMUM}: {usd(bound)} per 1,000 samples")
     style = f"stroke:{INK};stroke-width:2;stroke-dasharray:6 4"
+    chart.text(chart.x(bound), chart.top - 6, f"bound {number(bound, 4)}", anchor="middle", class_="tick")
     d = f"M{chart.x(bound):.1f} {chart.top:.1f}V{chart.bottom:.1f}"
     chart.add(node("path", title, d=d, style=style))
 

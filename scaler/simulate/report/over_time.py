@@ -10,18 +10,20 @@ from itertools import accumulate
 from xml.etree.ElementTree import Element
 
 from scaler.model.capacity import CapacityType
-from scaler.simulate.report.amounts import count, number, percent, plural
+from scaler.simulate.report.amounts import count, duration, number, percent, plural
 from scaler.simulate.report.axes import ticks
 from scaler.simulate.report.bins import Bins, bins_of
 from scaler.simulate.report.chart import Chart
 from scaler.simulate.report.content import Case, SetPoint
 from scaler.simulate.report.figures import figure, key
 from scaler.simulate.report.layers import Layer, spot_capacity
-from scaler.simulate.report.style import BALANCE, BUFFER, INK, MUTED, READY, SHORT, WAITING, WASTED
+from scaler.simulate.report.style import BUFFER, INK, MUTED, READY, SHORT, WAITING, WASTED
 from scaler.simulate.result import Timeline
 
 _HOVERS = 60
 """Stretches of a picture that say their values."""
+_WAITING_TOPS = (0.1, 0.25, 0.5, 1.0)
+"""Axes that waiting may have: the least that holds it."""
 _INTERRUPTED = "#c0182b"
 
 
@@ -74,12 +76,14 @@ def _fleet(shown: Shown) -> Element | None:
         mean = sum(values) / len(values)
         chart.area(bins.hours, top, layer.colour, f"{layer.label}: {number(mean)} replicas on average")
     if capacity:
-        chart.line(bins.hours, bins.mean(capacity), INK, width=1.6)
+        chart.line(bins.hours, bins.mean(capacity), INK, width=1.4)
         chart.label(bins.mean(capacity)[-1], "spot capacity there", INK)
-    chart.level(shown.case.facts.balance_replicas, f"n* = {number(shown.case.facts.balance_replicas)}", BALANCE)
+    chart.level(shown.case.facts.balance_replicas, f"n* = {number(shown.case.facts.balance_replicas)}", INK)
     _warm_start(chart, shown)
-    _hover_fleet(chart, shown, bins, [(layer.label, values) for layer, values in layers], capacity)
     _interruption_marks(chart, shown)
+    held = {layer.label: values for layer, values in reversed(layers)}
+    there = {"spot capacity there": capacity} if capacity else {}
+    _hover(chart, bins, held | there, {"interruptions": shown.timeline.interruptions})
     keys = [(layer.colour, layer.label) for layer, values in reversed(layers) if any(values)]
     return figure(_say_fleet(shown, layers, capacity), chart.finish(), key(keys))
 
@@ -109,47 +113,40 @@ def _warm_start(chart: Chart, shown: Shown) -> None:
 
 
 def _interruption_marks(chart: Chart, shown: Shown) -> None:
+    """A mark hangs from the top for every stretch with interruptions, the longer the more there were."""
     if not any(shown.timeline.interruptions):
         return
     bins = shown.bins(shown.timeline.interruptions)
     totals = bins.total(shown.timeline.interruptions)
-    most = max(totals)
-    for hour, total in zip(bins.hours, totals, strict=False):
-        if total:
-            height = 4.0 + 8.0 * total / most
-            title = f"{plural(total, 'interruption')} from hour {number(hour)}"
-            chart.box(chart.x(hour), chart.top, 2.0, height, _INTERRUPTED, title)
+    marks = [(hour, total / max(totals)) for hour, total in zip(bins.hours, totals, strict=False) if total]
+    chart.hanging_marks(marks, _INTERRUPTED)
     chart.label(chart.y.high, "interruptions (red)", _INTERRUPTED)
 
 
-def _hover_fleet(
-    chart: Chart, shown: Shown, bins: Bins, layers: Sequence[tuple[str, Sequence[float]]], capacity: Sequence[float]
+def _hover(
+    chart: Chart,
+    bins: Bins,
+    means: Mapping[str, Sequence[float]],
+    totals: Mapping[str, Sequence[float]] | None = None,
 ) -> None:
-    values = {name: series for name, series in layers if any(series)}
-    if capacity:
-        values["spot capacity there"] = capacity
-    _hover(chart, bins, values)
-
-
-def _hover(chart: Chart, bins: Bins, values: Mapping[str, Sequence[float]], unit: str = "") -> None:
+    """Each stretch says its means and its sums, as far as they are not nothing."""
     coarse = bins.coarser(_HOVERS)
-    means = {name: coarse.mean(series) for name, series in values.items()}
-    titles = [
-        f"hours {number(start)} to {number(end)}\n"
-        + "\n".join(f"{name}: {number(mean[i])}{unit}" for name, mean in means.items() if mean[i])
-        for i, (start, end) in enumerate(zip(coarse.hours, coarse.hours[1:], strict=False))
-    ]
-    chart.hover(coarse.hours, titles)
+    lines = {name: coarse.mean(series) for name, series in means.items()}
+    lines |= {name: coarse.total(series) for name, series in (totals or {}).items() if series}
+    chart.hover(coarse.hours, [_said(coarse, i, lines) for i in range(len(coarse.edges) - 1)])
+
+
+def _said(bins: Bins, i: int, lines: Mapping[str, Sequence[float]]) -> str:
+    stretch = f"hours {number(bins.hours[i])} to {number(bins.hours[i + 1])}"
+    return "\n".join((stretch, *(f"{name}: {number(values[i])}" for name, values in lines.items() if values[i])))
 
 
 def _say_fleet(shown: Shown, layers: Sequence[tuple[Layer, Sequence[float]]], capacity: Sequence[float]) -> str:
-    steps = len(layers[0][1])
-    means = {layer.label: sum(values) / steps for layer, values in layers}
-    total = sum(means.values())
-    most = max(means, key=lambda label: means[label])
+    held = {name: sum(values) / len(values) for name, values in shown.timeline.held.items() if values}
+    total, most = sum(held.values()), max(held, key=lambda name: held[name])
     on_demand = sum(sum(v) for layer, v in layers if layer.capacity_type is CapacityType.ON_DEMAND)
     parts = [
-        f"{number(total)} replicas are held on average, {percent(means[most] / total if total else 0.0)} of them {most}"
+        f"{number(total)} replicas are held on average, most of them ({percent(held[most] / total if total else 0.0)}) from {most}"
     ]
     if on_demand:
         parts.append(f"on-demand makes up {number(on_demand * shown.timeline.step_s / 3600)} replica-hours")
@@ -176,9 +173,9 @@ def _ready(shown: Shown) -> Element | None:
         chart.label(bins.mean(shown.timeline.desired)[-1], "desired", MUTED)
     chart.line(bins.hours, mean, READY, width=2.0)
     chart.label(mean[-1], "ready", READY)
-    chart.level(facts.balance_replicas, f"n* = {number(facts.balance_replicas)}", BALANCE)
+    chart.level(facts.balance_replicas, f"n* = {number(facts.balance_replicas)}", INK)
     if facts.ceiling <= chart.y.high:
-        chart.level(facts.ceiling, f"ceiling {facts.ceiling}", INK)
+        chart.level(facts.ceiling, f"ceiling {facts.ceiling}", MUTED, "2 3")
     series: dict[str, Sequence[float]] = {"ready": ready}
     _hover(chart, bins, series | {"desired": shown.timeline.desired} if shown.timeline.desired else series)
     return figure(_say_ready(shown, ready), chart.finish())
@@ -214,7 +211,7 @@ def _buffer(shown: Shown) -> Element | None:
     chart.level(facts.stock_bound_samples, f"admitted, {count(facts.stock_bound_samples)}", INK)
     for point in shown.set_points:
         chart.level(point.samples, f"{point.name}, {count(point.samples)}", BUFFER, "2 3")
-    _hover(chart, bins, {"buffered": depth}, " samples")
+    _hover(chart, bins, {"buffered samples": depth})
     return figure(_say_buffer(shown, depth), chart.finish())
 
 
@@ -236,10 +233,12 @@ def _waiting(shown: Shown) -> Element | None:
     bins = shown.bins(waiting)
     so_far = [total / (i + 1) for i, total in enumerate(accumulate(waiting))]
     points = [(bins.hours[i + 1], so_far[edge - 1]) for i, edge in enumerate(bins.edges[1:])]
-    chart = Chart(f"Trainer waiting in {shown.name}", (0.0, shown.hours), (0.0, 1.0), 120)
-    chart.y_axis((0.0, 0.25, 0.5, 0.75, 1.0), lambda value: f"{100 * value:.0f} %", "waiting")
+    means = bins.mean(waiting)
+    top = next(top for top in _WAITING_TOPS if max(means) <= top)
+    chart = Chart(f"Trainer waiting in {shown.name}", (0.0, shown.hours), (0.0, top), 110)
+    chart.y_axis(ticks(0.0, top, 4), lambda value: f"{100 * value:g} %", "waiting")
     chart.hours_axis()
-    chart.area(bins.hours, bins.mean(waiting), WAITING, "share of the time that the trainer waits", 0.55)
+    chart.area(bins.hours, means, WAITING, "share of the time that the trainer waits", 0.55)
     chart.curve(points, INK)
     chart.label(so_far[-1], f"so far: {percent(so_far[-1])}", INK)
     _hover(chart, bins, {"waiting (%)": [100 * value for value in waiting]})
@@ -250,7 +249,7 @@ def _say_waiting(shown: Shown, waiting: Sequence[float]) -> str:
     step_h = shown.timeline.step_s / 3600
     hours = sum(waiting) * step_h
     words = (
-        f"Trainer waiting for a batch: {number(hours)} of {number(shown.hours)} hours, "
+        f"Trainer waiting for a batch: {duration(hours)} of {duration(shown.hours)}, "
         f"{percent(sum(waiting) / len(waiting))} in all (line: the share so far)"
     )
     if not hours:
@@ -260,7 +259,7 @@ def _say_waiting(shown: Shown, waiting: Sequence[float]) -> str:
     last = max(1, len(waiting) - in_an_hour + 1)
     worst = max(range(last), key=lambda i: sums[min(len(waiting), i + in_an_hour)] - sums[i])
     lost = (sums[min(len(waiting), worst + in_an_hour)] - sums[worst]) / min(in_an_hour, len(waiting))
-    return f"{words}; the worst hour starts at hour {number(worst * step_h)} with {percent(lost)}."
+    return f"{words}; the worst hour starts after {duration(worst * step_h)} with {percent(lost)}."
 
 
 def _wasted(shown: Shown) -> Element | None:
@@ -281,9 +280,10 @@ def _wasted(shown: Shown) -> Element | None:
     chart.hours_axis()
     chart.area(bins.hours, totals, WASTED, "tokens generated and lost")
     _interruption_marks(chart, shown)
+    _hover(chart, bins, {}, {"wasted tokens": wasted, "interruptions": shown.timeline.interruptions})
     worst = max(range(len(totals)), key=lambda i: totals[i])
     minutes = number((bins.hours[1] - bins.hours[0]) * 60)
     return figure(
-        f"{words}; the worst {minutes} minutes, at hour {number(bins.hours[worst])}, lose {count(totals[worst])}.",
+        f"{words}; the worst {minutes} minutes, after {duration(bins.hours[worst])}, lose {count(totals[worst])}.",
         chart.finish(),
     )

@@ -12,9 +12,9 @@ from importlib.resources import files
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
-from scaler.simulate.report.amounts import comparison, count, difference, number, percent, plural, usd
+from scaler.simulate.report.amounts import comparison, count, difference, duration, number, percent, plural, usd
 from scaler.simulate.report.content import Case, Optimum, PolicyRun, Report
-from scaler.simulate.report.costs import comparison_pictures, cost_split, rows_of
+from scaler.simulate.report.costs import comparison_pictures, cost_split, rows_of, say_comparison
 from scaler.simulate.report.figures import swatch
 from scaler.simulate.report.layers import Layer, layers_of
 from scaler.simulate.report.nodes import Child, clean, node, render
@@ -88,6 +88,8 @@ def _bins_for(report: Report) -> int:
 
 
 def _opening(report: Report) -> Iterator[Element]:
+    if report.comparison:
+        yield node("p", say_comparison(report.comparison), class_="lead")
     for case in report.cases[:1]:
         yield node("p", _headline(case), class_="lead")
         if len(case.runs) == 1:
@@ -97,7 +99,7 @@ def _opening(report: Report) -> Iterator[Element]:
 
 
 def _headline(case: Case) -> str:
-    where = f"In {number(case.facts.hours)} hours of {case.facts.name}"
+    where = f"In {duration(case.facts.hours)} of {case.facts.name}"
     runs = sorted((shown.run.summary for shown in case.runs), key=lambda each: each.cost_usd_per_1k_samples)
     if not runs:
         return f"{where}."

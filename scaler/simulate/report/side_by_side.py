@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from xml.etree.ElementTree import Element
 
-from scaler.simulate.report.amounts import count, number, percent
+from scaler.simulate.report.amounts import count, duration, number, percent
 from scaler.simulate.report.axes import ticks
 from scaler.simulate.report.bins import bins_of
 from scaler.simulate.report.chart import Chart
@@ -48,15 +48,15 @@ def _waiting_line(
     place = order.index(name) if name in order else None
     colour, dash = (INK, "6 4") if place is None else (policy_colour(place), policy_dash(place))
     chart.curve(points, colour, dash)
-    chart.label(hours[-1], f"{short(name)} {number(hours[-1])} h", colour, f"{name}: {number(hours[-1])} hours")
+    chart.label(hours[-1], f"{short(name)} {number(hours[-1])} h", colour, f"{name}: {duration(hours[-1])}")
 
 
 def _say_waiting(case: Case, waited: dict[str, list[float]]) -> str:
     ends = {name: hours[-1] for name, hours in waited.items() if name != OPTIMUM}
     least, most = min(ends, key=lambda name: ends[name]), max(ends, key=lambda name: ends[name])
     return (
-        f"Trainer waiting, added up: of {number(case.facts.hours)} hours {least} waits least with {number(ends[least])} and "
-        f"{most} most with {number(ends[most])}; a steep stretch is one in which the trainer stands still."
+        f"Trainer waiting, added up: of {duration(case.facts.hours)} {least} waits least with {duration(ends[least])} and "
+        f"{most} most with {duration(ends[most])}; a steep stretch is one in which the trainer stands still."
     )
 
 

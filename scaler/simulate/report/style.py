@@ -22,7 +22,7 @@ DASHES = ("", "7 3", "2 2.5", "9 3 2 3")
 """Beside the colour, so that lines are told apart without it."""
 
 INK, MUTED = "var(--ink)", "var(--muted)"
-READY, SHORT, BALANCE = "#0072b2", "#d55e00", "#009e73"
+READY, SHORT = "#0072b2", "#d55e00"
 BUFFER, WAITING, WASTED, SALVAGED = "#7b5ea7", "#d55e00", "#d55e00", "#009e73"
 TRAINER, REFUNDS = "#8a94a0", "#009e73"
 

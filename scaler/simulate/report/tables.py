@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from scaler.simulate.report.amounts import count, difference, number, percent, usd
+from scaler.simulate.report.amounts import count, difference, number, percent, significant, usd
 from scaler.simulate.report.content import Case, ComparisonRow, ScenarioFacts
 from scaler.simulate.report.nodes import node
 from scaler.simulate.report.rows import OPTIMUM
@@ -25,14 +25,18 @@ def _plain(value: float) -> str:
     return number(value, 4)
 
 
+def _money(value: float) -> str:
+    return significant(value) if abs(value) < 1000 else number(value, 4)
+
+
 _LINES = (
-    _Line(name="cost_usd_per_1k_samples", words="cost per 1,000 samples credited (USD)", text=_plain),
-    _Line(name="cost_usd", words="cost, trainers included, refunds off (USD)", text=_plain),
-    _Line(name="cost_trainer_usd", words="trainers (USD)", text=_plain),
-    _Line(name="cost_by_capacity_usd.spot", words="spot, net of refunds (USD)", text=_plain),
-    _Line(name="cost_by_capacity_usd.capacity-block", words="capacity blocks (USD)", text=_plain),
-    _Line(name="cost_by_capacity_usd.on-demand", words="on-demand (USD)", text=_plain),
-    _Line(name="refunds_usd", words="refunds (USD)", text=_plain),
+    _Line(name="cost_usd_per_1k_samples", words="cost per 1,000 samples credited (USD)", text=_money),
+    _Line(name="cost_usd", words="cost, trainers included, refunds off (USD)", text=_money),
+    _Line(name="cost_trainer_usd", words="trainers (USD)", text=_money),
+    _Line(name="cost_by_capacity_usd.spot", words="spot, net of refunds (USD)", text=_money),
+    _Line(name="cost_by_capacity_usd.capacity-block", words="capacity blocks (USD)", text=_money),
+    _Line(name="cost_by_capacity_usd.on-demand", words="on-demand (USD)", text=_money),
+    _Line(name="refunds_usd", words="refunds (USD)", text=_money),
     _Line(name="samples_trained", words="samples trained", text=_plain),
     _Line(name="samples_credited", words="samples credited (stock evened out)", text=_plain),
     _Line(name="policy_updates", words="policy updates", text=_plain),
@@ -64,7 +68,7 @@ def figures_table(case: Case) -> Element:
     """A column a run, and the optimum's; below a value its difference to the optimum."""
     columns = [_flat(shown.run.summary.to_json()) for shown in case.runs]
     optimum = _flat(case.optimum.figures) if case.optimum else None
-    names = [shown.run.summary.policy for shown in case.runs] + ([OPTIMUM] if optimum is not None else [])
+    names = ([OPTIMUM] if optimum is not None else []) + [shown.run.summary.policy for shown in case.runs]
     head = node("tr", node("th", "figure"), *(node("th", name, class_="name") for name in names))
     body = (_figure_row(line, columns, optimum) for line in _LINES)
     return _table(head, [row for row in body if row is not None])
@@ -87,7 +91,7 @@ def _figure_row(line: _Line, columns: Sequence[dict[str, float]], optimum: dict[
         return None
     cells = [_cell(line, value, reference) for value in values]
     if optimum is not None:
-        cells.append(node("td", "\u2013" if reference is None else line.text(reference)))
+        cells.insert(0, node("td", "\u2013" if reference is None else line.text(reference)))
     return node("tr", node("td", line.words), *cells)
 
 
@@ -108,7 +112,7 @@ def _beside(line: _Line, value: float, reference: float) -> str:
 
 def comparison_table(rows: Sequence[ComparisonRow]) -> Element:
     """A row a policy, scenario and regime; the cheapest of each scenario and regime stands out."""
-    words = ("scenario", "regime", "policy", "windows", "USD per 1,000 samples", "interval", "bound", "over the bound",
+    words = ("scenario", "regime", "policy", "windows", "USD per 1k samples", "interval", "bound", "over the bound",
              "trainer waits", "optimum waits")  # fmt: skip
     best: dict[tuple[str, str], float] = {}
     for row in rows:
@@ -120,16 +124,16 @@ def comparison_table(rows: Sequence[ComparisonRow]) -> Element:
 
 def _comparison_row(row: ComparisonRow, best: float) -> Element:
     cost, bound = row.cost_usd_per_1k_samples, row.bound_usd_per_1k_samples
-    interval = "" if row.low is None or row.high is None else f"{number(row.low, 4)} to {number(row.high, 4)}"
+    interval = "" if row.low is None or row.high is None else f"{significant(row.low)} to {significant(row.high)}"
     return node(
         "tr",
         node("td", row.scenario, class_="name"),
         node("td", row.regime, class_="left name"),
         node("td", row.policy, class_="left name"),
         node("td", str(row.windows)),
-        node("td", number(cost, 4), class_="best" if cost == best else ""),
+        node("td", significant(cost), class_="best" if cost == best else ""),
         node("td", interval),
-        node("td", "" if bound is None else number(bound, 4)),
+        node("td", "" if bound is None else significant(bound)),
         node("td", "" if bound is None else difference(cost, bound)),
         node("td", "" if row.trainer_wait_ratio is None else percent(row.trainer_wait_ratio)),
         node("td", "" if row.bound_wait_ratio is None else percent(row.bound_wait_ratio)),
@@ -152,7 +156,7 @@ def facts_table(facts: ScenarioFacts) -> Element:
         **facts.metadata,
     }
     rows = [
-        node("tr", node("td", name, class_="name"), node("td", text, class_="left name"))
+        node("tr", node("td", name, class_="name"), node("td", text, class_="left prose"))
         for name, text in entries.items()
     ]
     return _table(None, rows)
