@@ -113,6 +113,16 @@ def bench_decide(
     raise typer.Exit(run_bench(policy, sizes, seconds, as_json=json))
 
 
+@bench.command("simulate")
+def bench_simulate(
+    policy: Annotated[str, typer.Option(help="Policy, by name or file.")] = "rate_match", json: JsonFlag = False
+) -> None:
+    """A simulated week of case A, and how its cost grows with time and with the size of the fleet."""
+    from scaler.commands.bench_simulate import run_bench
+
+    raise typer.Exit(run_bench(policy, as_json=json))
+
+
 def main() -> None:
     """Console entry point."""
     app()

@@ -31,7 +31,7 @@ else:
     SizingPolicy = policy_union(SIZING)
     PlacementPolicy = policy_union(PLACEMENT)
 
-_DEFAULT_PLACEMENT = "cheapest_available"
+DEFAULT_PLACEMENT = "cheapest_available"
 
 
 class StageName(StrEnum):
@@ -191,7 +191,7 @@ class Stage(YamlModel):
     """Which step."""
     policy: SizingPolicy
     """How many replicas are wanted. No default: a policy is a decision."""
-    placement: PlacementPolicy = Field(default={"type": _DEFAULT_PLACEMENT}, validate_default=True)
+    placement: PlacementPolicy = Field(default={"type": DEFAULT_PLACEMENT}, validate_default=True)
     """From which offerings. Default cheapest_available: it needs no history."""
     guard_rails: GuardRails
     """The last word over the policies."""

@@ -48,6 +48,8 @@ class Hands:
     """(replica, deadline)."""
     undrain: Callable[[Replica], None]
     release: Callable[[Replica], None]
+    busy: Callable[[str], int]
+    """Lanes taken, of all replicas of a stage."""
 
 
 class Control:
@@ -234,10 +236,5 @@ class Control:
         ratio = self._goodput[stage.name]
         if elapsed_s > 0 and completed:
             part = (completed - before) * self._scenario.job.group_size
-            ratio.add(part, elapsed_s * self._busy_lanes(stage.name, lanes) / lanes, elapsed_s / AVERAGED_OVER_S)
+            ratio.add(part, elapsed_s * self._hands.busy(stage.name) / lanes, elapsed_s / AVERAGED_OVER_S)
         return MISSING if ratio.value is None else Reading(ratio.value * self._scenario.acceptance_ratio, now_s)
-
-    def _busy_lanes(self, stage: str, lanes: int) -> int:
-        ready = ReplicaPhase.READY
-        here = (r for r in self._cloud.replicas.values() if r.stage == stage and r.phase is ready and not r.gone)
-        return sum(lanes - replica.free_lanes for replica in here)

@@ -50,6 +50,8 @@ class SimulatedLedger:
         """Where a group goes that rollout has completed: the next stage, if there is one."""
         self.leave: Callable[[Lease], None] = lambda lease: None
         """Tells a holder that its group is of no use."""
+        self.busy_lanes: Callable[[], int] = lambda: 0
+        """Lanes of rollout replicas that are taken."""
         self.released: Callable[[], None] = lambda: None
         """Something may be leased, or taken, that could not before."""
 
@@ -66,9 +68,12 @@ class SimulatedLedger:
         return self._admit()
 
     def _admissible(self) -> int:
-        """Units that may be admitted: groups that wait keep their places, as running ones do."""
-        buffered = self.ready_groups + len(self.training)
-        return rules.admissible(self._job, (len(self.flight) - buffered) * self._size, buffered * self._size)
+        """Units that may be admitted: all in flight keep their places, and only what is in a lane runs.
+
+        The slots of a group's early finishers serve the next one, so its lane is what it takes of the concurrency.
+        """
+        places = rules.admissible(self._job, 0, len(self.flight) * self._size)
+        return max(0, min(places, self._job.max_concurrent - self.busy_lanes() * self._size))
 
     def _admit(self) -> Group:
         shape = self._next_shape()

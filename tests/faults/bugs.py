@@ -217,7 +217,9 @@ def refusals_never_back_off(patch: pytest.MonkeyPatch) -> None:
 @planted("drain")
 def deadlines_are_told_on_the_wrong_clock(patch: pytest.MonkeyPatch) -> None:
     drain_call = Drainer._drain_call
-    patch.setattr(Drainer, "_drain_call", lambda self, order, worker, store_ahead_s: drain_call(self, order, worker, 0.0))
+    patch.setattr(
+        Drainer, "_drain_call", lambda self, order, worker, store_ahead_s: drain_call(self, order, worker, 0.0)
+    )
 
 
 @planted("drain")
@@ -328,7 +330,8 @@ def a_store_that_does_not_answer_refreshes_the_last_reading(patch: pytest.Monkey
 def a_launch_under_way_does_not_count(patch: pytest.MonkeyPatch) -> None:
     build = assembling.assemble
     patch.setattr(
-        "scaler.runtime.loop.assemble", lambda spec, facts, offerings: build(spec, replace(facts, intents=()), offerings)
+        "scaler.runtime.loop.assemble",
+        lambda spec, facts, offerings: build(spec, replace(facts, intents=()), offerings),
     )
 
 

@@ -179,7 +179,9 @@ def _stopped_worker(world: "World", random: Random) -> None:
 
 
 def _engine_trouble(world: "World", random: Random) -> None:
-    world.hosts.engines.infrastructure, world.hosts.engines.slow_call = random.choice(((0.3, 0.0), (0.0, 0.4), (0.2, 0.2)))
+    world.hosts.engines.infrastructure, world.hosts.engines.slow_call = random.choice(
+        ((0.3, 0.0), (0.0, 0.4), (0.2, 0.2))
+    )
     world.later(random.uniform(15.0, 40.0), lambda: _engine_again(world))
 
 
@@ -198,7 +200,9 @@ def _cut_off(world: "World", random: Random) -> None:
     """One of its clients cannot reach the store."""
     worker = _some_worker(world, random)
     others = ["controller", "controller", "trainer"]
-    _out_of_reach(world, random.choice(others + ([worker.identity.worker] if worker else [])), random.uniform(10.0, 60.0))
+    _out_of_reach(
+        world, random.choice(others + ([worker.identity.worker] if worker else [])), random.uniform(10.0, 60.0)
+    )
 
 
 def _out_of_reach(world: "World", client: str, seconds: float) -> None:

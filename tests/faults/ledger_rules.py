@@ -144,7 +144,9 @@ class LedgerRules:
         self._fences[unit_id] = lease.fencing_token
         published = self._published.get(unit_id, 0) if lease.unit.resume is not Resume.RESTART else 0
         if len(lease.progress.tokens) != published:
-            self._broke("progress", f"{unit_id}: {published} tokens published, {len(lease.progress.tokens)} handed over")
+            self._broke(
+                "progress", f"{unit_id}: {published} tokens published, {len(lease.progress.tokens)} handed over"
+            )
         if lease.progress.tokens != expected_tokens(lease.unit.seed, len(lease.progress.tokens)):
             self._broke("progress", f"{unit_id}: tokens were changed on their way")
         self._published[unit_id] = published
@@ -178,7 +180,9 @@ class LedgerRules:
             if outcome is CommitOutcome.REFUSED:
                 continue
             if self._fences.get(commit.unit_id) != commit.fencing_token:
-                self._broke("fence", f"{commit.unit_id}: {args[0]} committed under {commit.fencing_token}, an old fence")
+                self._broke(
+                    "fence", f"{commit.unit_id}: {args[0]} committed under {commit.fencing_token}, an old fence"
+                )
             if (outcome is CommitOutcome.ALREADY) != (known is not None):
                 self._broke("commit", f"{commit.unit_id}: {outcome}, committed before: {known is not None}")
             self._samples.setdefault(commit.unit_id, commit.sample)

@@ -273,8 +273,10 @@ class _Commands:
 
     def __str__(self) -> str:
         stage = next((each for each in self._plan.stages if each.stage == STAGE), None)
-        sizes = "" if stage is None else (
-            f"{stage.reason.code} desired {stage.desired} requested {stage.requested} ready {stage.ready}"
+        sizes = (
+            ""
+            if stage is None
+            else (f"{stage.reason.code} desired {stage.desired} requested {stage.requested} ready {stage.ready}")
         )
         return f"{sizes}: {' '.join(map(_word, self._plan.commands))}"
 
