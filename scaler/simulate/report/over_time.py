@@ -85,7 +85,7 @@ def _fleet(shown: Shown) -> Element | None:
     there = {"spot capacity there": capacity} if capacity else {}
     _hover(chart, bins, held | there, {"interruptions": shown.timeline.interruptions})
     keys = [(layer.colour, layer.label) for layer, values in reversed(layers) if any(values)]
-    return figure(_say_fleet(shown, layers, capacity), chart.finish(), key(keys))
+    return figure(_say_fleet(shown, layers, capacity, chart.y.high), chart.finish(), key(keys))
 
 
 def _stacked(below: Sequence[float], layer: Sequence[float]) -> tuple[float, ...]:
@@ -141,19 +141,21 @@ def _said(bins: Bins, i: int, lines: Mapping[str, Sequence[float]]) -> str:
     return "\n".join((stretch, *(f"{name}: {number(values[i])}" for name, values in lines.items() if values[i])))
 
 
-def _say_fleet(shown: Shown, layers: Sequence[tuple[Layer, Sequence[float]]], capacity: Sequence[float]) -> str:
+def _say_fleet(
+    shown: Shown, layers: Sequence[tuple[Layer, Sequence[float]]], capacity: Sequence[float], top: float
+) -> str:
     held = {name: sum(values) / len(values) for name, values in shown.timeline.held.items() if values}
     total, most = sum(held.values()), max(held, key=lambda name: held[name])
     on_demand = sum(sum(v) for layer, v in layers if layer.capacity_type is CapacityType.ON_DEMAND)
-    parts = [
-        f"{number(total)} replicas are held on average, most of them ({percent(held[most] / total if total else 0.0)}) from {most}"
-    ]
+    share = percent(held[most] / total if total else 0.0)
+    parts = [f"{number(total)} replicas are held on average, most of them ({share}) from {most}"]
     if on_demand:
         parts.append(f"on-demand makes up {number(on_demand * shown.timeline.step_s / 3600)} replica-hours")
     if capacity:
         short = share_of_time(capacity, [there < shown.case.facts.balance_replicas for there in capacity])
         balance = number(shown.case.facts.balance_replicas)
-        parts.append(f"spot capacity (line) alone is below the n* of {balance} for {percent(short)} of the time")
+        line = "line, cut off at the top" if max(capacity) > top else "line"
+        parts.append(f"spot capacity ({line}) alone is below the n* of {balance} for {percent(short)} of the time")
     if shown.interruptions is not None:
         parts.append(f"{plural(shown.interruptions, 'instance')} interrupted (red marks)")
     return f"Fleet by offering: {'; '.join(parts)}."

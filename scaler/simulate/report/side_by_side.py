@@ -97,8 +97,8 @@ def _token_bars(rows: Rows, i: int, summary: Summary) -> None:
 def _say_tokens(found: Sequence[Summary]) -> str:
     most = max(found, key=lambda summary: _share(summary, summary.tokens_wasted))
     return (
-        f"Tokens that met an interruption: {most.policy} wastes {'most, ' if len(found) > 1 else ''}"
+        f"Tokens salvaged and wasted: {most.policy} wastes {'most, ' if len(found) > 1 else ''}"
         f"{count(most.tokens_wasted)} of {count(most.tokens_generated)} generated "
-        f"({percent(_share(most, most.tokens_wasted))}), and hands {count(most.tokens_salvaged)} over; the first number at the "
-        f"right is salvaged, the second wasted."
+        f"({percent(_share(most, most.tokens_wasted))}), with {count(most.samples_dropped)} samples dropped as too stale, and "
+        f"hands {count(most.tokens_salvaged)} over; the first number at the right is salvaged, the second wasted."
     )

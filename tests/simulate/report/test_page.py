@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -54,8 +54,8 @@ def captions(text: str) -> list[str]:
     return re.findall(r"<figcaption><b>(.*?):?</b>", text)
 
 
-def body_of(text: str) -> ElementTree.Element:
-    return ElementTree.fromstring(text[text.index("<body>") : text.index("</body>") + len("</body>")])
+def body_of(text: str) -> ET.Element:
+    return ET.fromstring(text[text.index("<body>") : text.index("</body>") + len("</body>")])
 
 
 ALL_SIZES = [
@@ -90,7 +90,7 @@ def test_a_single_run_has_every_section_and_picture() -> None:
     assert captions(text)[:8] == [
         "Cost per 1,000 trained samples, case-a",
         "Where the money goes",
-        "Tokens that met an interruption",
+        "Tokens salvaged and wasted",
         "Fleet by offering",
         "Ready replicas against demand",
         "Buffer depth against its band",
@@ -169,7 +169,7 @@ def test_a_run_without_a_timeline_shows_its_figures_and_no_empty_picture() -> No
     case = some_case(1)
     bare = replace(case.runs[0], run=replace(case.runs[0].run, timeline=Timeline(step_s=60.0)))
     text = page(Report(title="bare", cases=(replace(case, runs=(bare,), optimum=None),)))
-    assert captions(text) == ["Where the money goes", "Tokens that met an interruption"]
+    assert captions(text) == ["Where the money goes", "Tokens salvaged and wasted"]
     assert "nan" not in text
 
 
