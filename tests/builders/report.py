@@ -14,6 +14,7 @@ from scaler.simulate.report import (
     Report,
     ScenarioFacts,
     SetPoint,
+    Spread,
 )
 from scaler.simulate.result import Run, Summary, Timeline
 
@@ -180,23 +181,27 @@ def some_case(policies: int = 1, *, spot: int = 3, hours: float = 12.0, name: st
 
 
 def some_rows(policies: tuple[str, ...] = ("marginal_value", "rate_match", "buffer_band")) -> tuple[ComparisonRow, ...]:
-    return tuple(
-        ComparisonRow(
-            policy=policy,
-            scenario=scenario,
-            regime=regime,
-            windows=12,
-            cost_usd_per_1k_samples=cost * scale,
-            low=cost * scale * 0.985,
-            high=cost * scale * 1.02,
-            bound_usd_per_1k_samples=80.0 * scale,
-            trainer_wait_ratio=0.04 + 0.03 * i,
-            bound_wait_ratio=0.02,
-        )
-        for scenario, scale in (("case-a", 1.0), ("small", 0.01))
-        for regime in ("plenty", "scarce", "mixed")
-        for i, policy in enumerate(policies)
-        for cost in [82.0 + 4.0 * i + 3 * draw(1, regime, policy)]
+    places = [(scenario, scale, regime) for scenario, scale in SCALES for regime in ("plenty", "scarce", "mixed")]
+    return tuple(some_row(i, name, *place) for place in places for i, name in enumerate(policies))
+
+
+SCALES = (("case-a", 1.0), ("small", 0.01))
+
+
+def some_row(i: int, policy: str, scenario: str, scale: float, regime: str) -> ComparisonRow:
+    cost = 82.0 + 4.0 * i + 3 * draw(1, regime, policy)
+    ratio = cost / 80.0
+    return ComparisonRow(
+        policy=policy,
+        scenario=scenario,
+        regime=regime,
+        windows=12,
+        cost_usd_per_1k_samples=Spread(value=cost * scale, low=cost * scale * 0.97, high=cost * scale * 1.04),
+        bound_usd_per_1k_samples=80.0 * scale,
+        ratio=Spread(value=ratio, low=ratio - 0.008, high=ratio + 0.01),
+        trainer_wait_ratio=Spread(value=0.04 + 0.03 * i),
+        bound_wait_ratio=0.02,
+        gap_share=Spread(value=0.6 - 0.3 * i),
     )
 
 

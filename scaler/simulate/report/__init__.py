@@ -14,12 +14,13 @@ from scaler.simulate.report.content import (
     Report,
     ScenarioFacts,
     SetPoint,
+    Spread,
     facts_of,
     set_points,
 )
 from scaler.simulate.report.page import write_report
 
 __all__ = [
-    "Case", "ComparisonRow", "OfferingFacts", "Optimum", "PolicyRun", "Report", "ScenarioFacts", "SetPoint", "facts_of",
+    "Case", "ComparisonRow", "OfferingFacts", "Optimum", "PolicyRun", "Report", "ScenarioFacts", "SetPoint", "Spread", "facts_of",
     "set_points", "write_report",
 ]  # fmt: skip

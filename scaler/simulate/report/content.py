@@ -92,19 +92,35 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """A mean with its interval; None where there is too little to say."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRow:
-    """One policy over several windows of a scenario and regime: mean cost with its interval, USD per 1,000 samples."""
+    """One policy over several windows of a scenario and regime, each window beside the bound of the same window."""
 
     policy: str
     scenario: str
     regime: str
     windows: int
-    cost_usd_per_1k_samples: float
-    low: float | None = None
-    high: float | None = None
+    cost_usd_per_1k_samples: Spread
     bound_usd_per_1k_samples: float | None = None
-    trainer_wait_ratio: float | None = None
+    ratio: Spread | None = None
+    """Cost over the bound, window by window: what all windows share is out of its interval."""
+    trainer_wait_ratio: Spread | None = None
     bound_wait_ratio: float | None = None
+    gap_share: Spread | None = None
+    """How much of the baseline's distance to the bound this policy closes."""
+
+    @property
+    def cost(self) -> float:
+        """Mean cost in USD per 1,000 samples."""
+        return self.cost_usd_per_1k_samples.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 
 from scaler.model.capacity import CapacityType
 from scaler.simulate.report.amounts import comparison, difference, number, percent, usd
-from scaler.simulate.report.content import Case, ComparisonRow
+from scaler.simulate.report.content import Case, ComparisonRow, Spread
 from scaler.simulate.report.figures import figure, key
 from scaler.simulate.report.nodes import node
 from scaler.simulate.report.rows import OPTIMUM, Rows
@@ -31,17 +31,20 @@ def comparison_pictures(rows: Sequence[ComparisonRow], order: Sequence[str]) -> 
     """A dot plot for every scenario and regime. `order` are all policies, by which they get their colours."""
     for (scenario, regime), group in _groups(rows).items():
         title = ", ".join(filter(None, (scenario, regime)))
-        yield from _dots(title, sorted(group, key=lambda row: row.cost_usd_per_1k_samples), order)
+        yield from _dots(title, sorted(group, key=lambda row: row.cost), order)
+    if (words := _dot_key(rows)) is not None:
+        yield words
 
 
 def say_comparison(rows: Sequence[ComparisonRow]) -> str:
-    """Who is cheapest, in how many of the scenarios and regimes, and how far above the bound."""
+    """Who is cheapest in how many of the scenarios and regimes."""
     groups = _groups(rows)
-    best = [min(group, key=lambda row: row.cost_usd_per_1k_samples).policy for group in groups.values()]
+    best = [min(group, key=lambda row: row.cost).policy for group in groups.values()]
     wins = {name: best.count(name) for name in dict.fromkeys(best)}
-    words = ", ".join(f"{name} in {n} of {len(groups)}" for name, n in sorted(wins.items(), key=lambda item: -item[1]))
-    places = "scenario and regime" if len(groups) == 1 else f"{len(groups)} combinations of scenario and regime"
-    return f"Over {places}, the lowest mean cost per trained sample has {words}."
+    if len(groups) == 1:
+        return f"Over all windows, {best[0]} has the lowest mean cost per trained sample."
+    words = ", ".join(f"{name} in {wins[name]}" for name in sorted(wins, key=lambda name: -wins[name]))
+    return f"Lowest mean cost per trained sample, of {len(groups)} combinations of scenario and regime: {words}."
 
 
 def _groups(rows: Sequence[ComparisonRow]) -> dict[tuple[str, str], list[ComparisonRow]]:
@@ -60,7 +63,7 @@ def rows_of(case: Case) -> tuple[ComparisonRow, ...]:
             scenario=case.facts.name,
             regime="",
             windows=1,
-            cost_usd_per_1k_samples=shown.run.summary.cost_usd_per_1k_samples,
+            cost_usd_per_1k_samples=Spread(value=shown.run.summary.cost_usd_per_1k_samples),
             bound_usd_per_1k_samples=bound,
         )
         for shown in case.runs
@@ -68,7 +71,7 @@ def rows_of(case: Case) -> tuple[ComparisonRow, ...]:
 
 
 def _dots(title: str, group: Sequence[ComparisonRow], order: Sequence[str]) -> Iterator[Element]:
-    finite = [row for row in group if math.isfinite(row.cost_usd_per_1k_samples)]
+    finite = [row for row in group if math.isfinite(row.cost)]
     if not finite:
         return
     bound = next((row.bound_usd_per_1k_samples for row in group if row.bound_usd_per_1k_samples is not None), None)
@@ -77,12 +80,13 @@ def _dots(title: str, group: Sequence[ComparisonRow], order: Sequence[str]) -> I
         _bound_line(rows, bound)
     for i, row in enumerate(group):
         _dot(rows, i, row, bound, policy_colour(order.index(row.policy)))
-    yield figure(_say_dots(title, finite, bound), rows.chart.finish(), _dot_key(group, bound))
+    yield figure(_say_dots(title, finite, bound), rows.chart.finish())
 
 
 def _extent(group: Sequence[ComparisonRow], bound: float | None) -> tuple[float, float]:
-    values = [row.cost_usd_per_1k_samples for row in group]
-    values += [edge for row in group for edge in (row.low, row.high, bound) if edge is not None and math.isfinite(edge)]
+    spreads = [row.cost_usd_per_1k_samples for row in group]
+    edges = [edge for spread in spreads for edge in (spread.value, spread.low, spread.high)]
+    values = [edge for edge in (*edges, bound) if edge is not None and math.isfinite(edge)]
     room = 0.08 * (max(values) - min(values)) or 0.05 * max(values) or 1.0
     return max(0.0, min(values) - room), max(values) + room
 
@@ -97,43 +101,48 @@ def _bound_line(rows: Rows, bound: float) -> None:
 
 
 def _dot(rows: Rows, i: int, row: ComparisonRow, bound: float | None, colour: str) -> None:
-    cost = row.cost_usd_per_1k_samples
-    if not math.isfinite(cost):
+    if not math.isfinite(row.cost):
         rows.words(i, "no sample credited")
         return
-    chart, y = rows.chart, rows.middle(i)
-    title = f"{row.policy}: {usd(cost)} per 1,000 samples{_interval(row)}"
-    if row.low is not None and row.high is not None:
-        chart.box(chart.x(row.low), y - 2, chart.x(row.high) - chart.x(row.low), 4, colour, title, fill_opacity="0.55")
-    chart.dot(chart.x(cost), y, colour, title, radius=6)
-    above = difference(cost, bound) if bound is not None else ""
-    rows.words(i, f"{usd(cost)}  {above}".rstrip())
+    chart, y, spread = rows.chart, rows.middle(i), row.cost_usd_per_1k_samples
+    title = f"{row.policy}: {usd(row.cost)} per 1,000 samples"
+    if spread.low is not None and spread.high is not None:
+        title += f", interval {usd(spread.low)} to {usd(spread.high)}"
+        left, right = chart.x(spread.low), chart.x(spread.high)
+        chart.box(left, y - 2, right - left, 4, colour, title, fill_opacity="0.55")
+    chart.dot(chart.x(row.cost), y, colour, title, radius=6)
+    rows.words(i, f"{usd(row.cost)}  {_above(row, bound)}".rstrip())
 
 
-def _interval(row: ComparisonRow) -> str:
-    return "" if row.low is None or row.high is None else f", interval {usd(row.low)} to {usd(row.high)}"
+def _above(row: ComparisonRow, bound: float | None) -> str:
+    """How far above the bound: window by window where that is known."""
+    if row.ratio is None:
+        return difference(row.cost, bound) if bound is not None else ""
+    ratio = row.ratio
+    words = difference(ratio.value, 1.0)
+    if ratio.low is None or ratio.high is None:
+        return words
+    return f"{words} ({100 * (ratio.low - 1):.1f} to {100 * (ratio.high - 1):.1f})"
 
 
-def _dot_key(group: Sequence[ComparisonRow], bound: float | None) -> Element | None:
+def _dot_key(rows: Sequence[ComparisonRow]) -> Element | None:
     words = []
-    if bound is not None:
-        words.append("dashed: the clairvoyant optimum's lower bound, and how far each is above it")
-    if any(row.low is not None for row in group):
-        words.append("bar: interval of the mean")
-    return node("p", "; ".join(words), class_="muted") if words else None
+    if any(row.bound_usd_per_1k_samples is not None for row in rows):
+        words.append("dashed: the clairvoyant optimum's lower bound; at the right, how far each is above it")
+    if any(row.ratio is not None for row in rows):
+        words[-1:] = [f"{words[-1]}, window by window, with its interval"]
+    if any(row.cost_usd_per_1k_samples.low is not None for row in rows):
+        words.append("bar: interval of the mean over windows, which also differ among themselves")
+    return node("p", "; ".join(words), class_="muted small") if words else None
 
 
 def _say_dots(title: str, group: Sequence[ComparisonRow], bound: float | None) -> str:
     best, worst = group[0], group[-1]
-    what = (
-        f"Cost per 1,000 trained samples, {title}: {best.policy} is cheapest with {usd(best.cost_usd_per_1k_samples)}"
-    )
+    what = f"Cost per 1,000 trained samples, {title}: {best.policy} is cheapest with {usd(best.cost)}"
     if bound is not None:
-        above = comparison(best.cost_usd_per_1k_samples, bound)
-        what += f", {above} the bound of {usd(bound)} that no policy can beat"
+        what += f", {comparison(best.cost, bound)} the bound of {usd(bound)} that no policy can beat"
     if worst is not best:
-        more = comparison(worst.cost_usd_per_1k_samples, best.cost_usd_per_1k_samples)
-        what += f"; {worst.policy} costs most, {more} the cheapest"
+        what += f"; {worst.policy} costs most, {comparison(worst.cost, best.cost)} the cheapest"
     return f"{what}. Further left is better."
 
 

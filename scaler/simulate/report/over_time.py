@@ -155,10 +155,14 @@ def _say_fleet(
         short = share_of_time(capacity, [there < shown.case.facts.balance_replicas for there in capacity])
         balance = number(shown.case.facts.balance_replicas)
         line = "line, cut off at the top" if max(capacity) > top else "line"
-        parts.append(f"spot capacity ({line}) alone is below the n* of {balance} for {percent(short)} of the time")
+        parts.append(f"spot capacity ({line}) alone is below the n* of {balance} {_how_long(short)}")
     if shown.interruptions is not None:
         parts.append(f"{plural(shown.interruptions, 'instance')} interrupted (red marks)")
     return f"Fleet by offering: {'; '.join(parts)}."
+
+
+def _how_long(share: float) -> str:
+    return f"for {percent(share)} of the time" if share else "at no time"
 
 
 def _ready(shown: Shown) -> Element | None:

@@ -7,7 +7,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from scaler.simulate.report.amounts import count, difference, number, percent, significant, usd
-from scaler.simulate.report.content import Case, ComparisonRow, ScenarioFacts
+from scaler.simulate.report.content import Case, ComparisonRow, ScenarioFacts, Spread
 from scaler.simulate.report.nodes import node
 from scaler.simulate.report.rows import OPTIMUM
 
@@ -112,32 +112,48 @@ def _beside(line: _Line, value: float, reference: float) -> str:
 
 def comparison_table(rows: Sequence[ComparisonRow]) -> Element:
     """A row a policy, scenario and regime; the cheapest of each scenario and regime stands out."""
-    words = ("scenario", "regime", "policy", "windows", "USD per 1k samples", "interval", "bound", "over the bound",
-             "trainer waits", "optimum waits")  # fmt: skip
+    words = ("scenario", "regime", "policy", "windows", "USD per 1k samples", "bound", "over the bound", "gap closed",
+             "trainer waits")  # fmt: skip
     best: dict[tuple[str, str], float] = {}
     for row in rows:
         place = (row.scenario, row.regime)
-        best[place] = min(best.get(place, math.inf), row.cost_usd_per_1k_samples)
-    head = node("tr", *(node("th", word) for word in words))
+        best[place] = min(best.get(place, math.inf), row.cost)
+    head = node("tr", *(node("th", word, class_="left" if word in words[:3] else "") for word in words))
     return _table(head, [_comparison_row(row, best[row.scenario, row.regime]) for row in rows])
 
 
 def _comparison_row(row: ComparisonRow, best: float) -> Element:
-    cost, bound = row.cost_usd_per_1k_samples, row.bound_usd_per_1k_samples
-    interval = "" if row.low is None or row.high is None else f"{significant(row.low)} to {significant(row.high)}"
+    bound, ratio = row.bound_usd_per_1k_samples, row.ratio
+    over = ratio or (None if bound is None else Spread(value=row.cost / bound))
     return node(
         "tr",
         node("td", row.scenario, class_="name"),
         node("td", row.regime, class_="left name"),
         node("td", row.policy, class_="left name"),
         node("td", str(row.windows)),
-        node("td", significant(cost), class_="best" if cost == best else ""),
-        node("td", interval),
+        _spread_cell(row.cost_usd_per_1k_samples, significant, class_="best" if row.cost == best else ""),
         node("td", "" if bound is None else significant(bound)),
-        node("td", "" if bound is None else difference(cost, bound)),
-        node("td", "" if row.trainer_wait_ratio is None else percent(row.trainer_wait_ratio)),
-        node("td", "" if row.bound_wait_ratio is None else percent(row.bound_wait_ratio)),
+        _spread_cell(over, lambda value: difference(value, 1.0)),
+        _spread_cell(row.gap_share, percent),
+        _wait_cell(row),
     )
+
+
+def _spread_cell(spread: Spread | None, text: Callable[[float], str], class_: str = "") -> Element:
+    """A value, and its interval below."""
+    if spread is None:
+        return node("td")
+    cell = node("td", text(spread.value), class_=class_)
+    if spread.low is not None and spread.high is not None:
+        cell.append(node("small", f"{text(spread.low)} to {text(spread.high)}"))
+    return cell
+
+
+def _wait_cell(row: ComparisonRow) -> Element:
+    if row.trainer_wait_ratio is None:
+        return node("td")
+    beside = None if row.bound_wait_ratio is None else node("small", f"optimum {percent(row.bound_wait_ratio)}")
+    return node("td", percent(row.trainer_wait_ratio.value), beside)
 
 
 def facts_table(facts: ScenarioFacts) -> Element:
