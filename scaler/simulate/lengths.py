@@ -25,5 +25,12 @@ def lengths_with_mean(mean_tokens: float, sigma: float, most_tokens: int) -> Len
     return _model(high, sigma, most_tokens)
 
 
+def longest_tokens(lengths: LengthModel, group_size: int) -> float:
+    """Mean of the longest of `group_size` units, of independent draws from the table."""
+    table = lengths.table()
+    below = [(number / len(table)) ** group_size for number in range(len(table) + 1)]
+    return sum(tokens * (below[i + 1] - below[i]) for i, tokens in enumerate(table))
+
+
 def _model(median: float, sigma: float, most: int) -> LengthModel:
     return LengthModel(median_tokens=median, sigma=sigma, most_tokens=most)

@@ -46,6 +46,8 @@ PROVIDER = "simulated"
 ROLLOUT = "rollout"
 _SIGNAL_AGE_INTERVALS = 3
 """As the default of a fleet: one reading in three may fail."""
+LATEST_H = 10 * 8766.0
+"""Ten years: a longer run is a slip of the finger."""
 _EXAMPLE = "a Scenario; `headrace scenarios` lists shipped ones to start from"
 
 
@@ -98,11 +100,13 @@ class ScenarioFile:
         return _scenario(self.document, policy, rollout, services, capacity.end_s, metadata)
 
     def _capacity(self, trace: CapacityTrace | None, start_h: float, hours: float, seed: int) -> CapacityTrace:
+        asked = f"no stretch of {hours:g} h at hour {start_h:g}"
+        if not (0 <= start_h <= LATEST_H and 0 < hours <= LATEST_H):
+            raise TraceError(self.name if trace is None else trace.source, None, asked)
         if trace is None:
-            trace = generate(self.spec.generated, seed, max(0.0, start_h + hours) * 3600)
-        if not (0 <= start_h * 3600 < trace.end_s and hours > 0):
-            words = f"no stretch of {hours:g} h at hour {start_h:g}; it lasts {trace.end_s / 3600:.2f} h"
-            raise TraceError(trace.source, None, words)
+            trace = generate(self.spec.generated, seed, (start_h + hours) * 3600)
+        if start_h * 3600 >= trace.end_s:
+            raise TraceError(trace.source, None, f"{asked}; it lasts {trace.end_s / 3600:.2f} h")
         return trace.window(start_h, hours).scaled(self.spec.replicas_per_count.of(trace.format))
 
 

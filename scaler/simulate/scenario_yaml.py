@@ -28,6 +28,7 @@ from scaler.config.schema import Job
 from scaler.config.stage import Billing, Drain, GuardRails
 from scaler.config.yaml_model import Problem, YamlModel, duplicates
 from scaler.simulate.generated_yaml import Generated, Spread
+from scaler.simulate.lengths import lengths_with_mean, longest_tokens
 
 LEAST_HOURS = 12.0
 """A shorter run says more of its first and last hours than of its policy."""
@@ -297,15 +298,35 @@ class Spec(YamlModel):
         return self.mean_unit_s * self.generation.tokens_per_s
 
     @property
+    def group_tail(self) -> float:
+        """Tokens of the longest unit of a group over those of a mean unit."""
+        lengths = lengths_with_mean(
+            self.mean_tokens, self.generation.lengths.sigma, self.generation.lengths.most_tokens
+        )
+        return longest_tokens(lengths, self.job.group_size) / self.mean_tokens
+
+    @property
+    def flight_samples(self) -> int:
+        """Units in flight in balance, and at least a batch: a group is until its longest unit is done (Little's law)."""
+        running = self.balance_replicas * self.generation.concurrent_units * self.group_tail
+        return max(self.batch_samples, math.ceil(running))
+
+    @property
+    def version_s(self) -> float:
+        """Between two policy versions, never starved."""
+        return self.job.batches_per_version * self.batch_samples / self.trainer.unblocked_samples_per_s
+
+    @property
     def train_s(self) -> float:
         """Of one batch: what the unblocked rate leaves beside publishing."""
-        samples = self.job.batches_per_version * self.batch_samples
-        return (samples / self.trainer.unblocked_samples_per_s - self.trainer.publish_s) / self.job.batches_per_version
+        return (self.version_s - self.trainer.publish_s) / self.job.batches_per_version
 
     def problems(self) -> Iterator[Problem]:
         """Why it could never be balanced, or says nothing."""
-        yield from self._rate_problems()
-        yield from self._room_problems()
+        wrong_rates = list(self._rate_problems())
+        yield from wrong_rates
+        if not wrong_rates:
+            yield from self._room_problems()
         yield from self._shape_problems()
 
     def _rate_problems(self) -> Iterator[Problem]:
@@ -323,26 +344,34 @@ class Spec(YamlModel):
             )
 
     def _room_problems(self) -> Iterator[Problem]:
-        needed, ceiling = self.balance_replicas, self.guard_rails.ceiling
-        flight = math.ceil(needed) * self.generation.concurrent_units
-        if math.ceil(needed) > MOST_OF_CEILING * ceiling:
+        needed, ceiling = math.ceil(self.balance_replicas), self.guard_rails.ceiling
+        if needed > MOST_OF_CEILING * ceiling:
             yield Problem(
                 ("guardRails", "ceiling"),
-                f"balance needs {needed:.1f} replicas, more than 0.9 of the ceiling {ceiling}",
-                f"raise it to {math.ceil(math.ceil(needed) / MOST_OF_CEILING)} at least",
+                f"balance needs {self.balance_replicas:.1f} replicas, more than 0.9 of the ceiling {ceiling}",
+                f"raise it to {math.ceil(needed / MOST_OF_CEILING)} at least",
             )
-        if self.job.max_concurrent < max(flight, self.batch_samples):
+        running = max(self.batch_samples, needed * self.generation.concurrent_units)
+        if self.job.max_concurrent < running:
             yield Problem(
                 ("job", "maxConcurrent"),
-                f"{self.job.max_concurrent} units at once are less than a batch, or than the {flight} of a fleet in balance",
-                f"raise it to {max(flight, self.batch_samples)} at least",
+                f"{self.job.max_concurrent} units at once are less than a batch or what a fleet in balance runs",
+                f"raise it to {running} at least",
             )
+        flight = self.flight_samples
         if self.stock_bound_samples < self.batch_samples + flight:
             yield Problem(
                 ("job", "maxStaleness"),
-                f"staleness admits {self.stock_bound_samples} samples in buffer and flight; a batch and a fleet in "
-                f"balance are {self.batch_samples + flight}",
-                "raise it, or lower concurrentUnits",
+                f"staleness admits {self.stock_bound_samples} samples in buffer and flight; a batch and what a fleet in "
+                f"balance has in flight are {self.batch_samples + flight}",
+                "raise it, or lower concurrentUnits or sigma",
+            )
+        group_s = self.group_tail * self.mean_unit_s
+        if group_s > (self.job.max_staleness + 1) * self.version_s:
+            yield Problem(
+                ("job", "maxStaleness"),
+                f"a usual group takes {group_s:.0f} s, {group_s / self.version_s:.1f} versions, and would be too stale",
+                "raise it, or make units shorter",
             )
 
     def _shape_problems(self) -> Iterator[Problem]:
