@@ -75,7 +75,7 @@ def run_compare(grid: Grid, output: Output, *, baseline: str | None, jobs: int, 
             needs_folder(file)
         policies = load_policies(grid.policies)
         comparison = compare_over(places_of(grid), policies, grid.seeds, baseline=baseline, jobs=jobs, store=store)
-        _write(comparison, output)
+        _write(comparison, policies, output)
     except (ConfigError, TraceError, ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -161,13 +161,13 @@ def compare_over(
     return compare(rows, baseline, defaults)
 
 
-def _write(comparison: Comparison, output: Output) -> None:
+def _write(comparison: Comparison, policies: Sequence[PolicyChoice], output: Output) -> None:
     if output.csv is not None:
         _write_csv(output.csv, [row.to_json() for row in comparison.rows])
     if output.report is not None:
         from scaler.commands.compare_report import write_comparison
 
-        write_comparison(output.report, comparison)
+        write_comparison(output.report, comparison, policies)
 
 
 def _write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:

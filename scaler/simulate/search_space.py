@@ -4,7 +4,7 @@
 choose from. Fields without it keep what the policy to start from has. Names are `policy.FIELD` and `placement.FIELD`.
 
 Invariants: a value found in a space lies within the field's own bounds; the start is part of the search where it lies in the
-space.
+space. Numbers are rounded to four digits.
 """
 
 import dataclasses
@@ -54,6 +54,11 @@ class Knob:
         return trial.suggest_float(self.name, self.low, self.high, log=self.log)
 
 
+def rounded(value: Value) -> Value:
+    """To four digits: what a person would write, and no search can tell the difference."""
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
 def knobs_of(choice: PolicyChoice) -> tuple[Knob, ...]:
     """Everything that is searched, sizing first."""
     return (*_knobs("policy", choice.sizing), *_knobs("placement", choice.placement))
@@ -98,7 +103,7 @@ def _changed(spec: PolicySpec, part: str, values: Mapping[str, Value]) -> Policy
     params: Any = spec.params
     hints = get_type_hints(type(params))
     mine = {name.removeprefix(f"{part}."): value for name, value in values.items() if name.startswith(f"{part}.")}
-    typed = {name: hints[name](value) if _is_word(hints[name]) else value for name, value in mine.items()}
+    typed = {name: hints[name](value) if _is_word(hints[name]) else rounded(value) for name, value in mine.items()}
     return PolicySpec(name=spec.name, params=dataclasses.replace(params, **typed))
 
 
