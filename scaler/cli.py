@@ -17,6 +17,7 @@ app.add_typer(bench, name="bench")
 
 FleetFile = Annotated[Path, typer.Option("--file", "-f", help="RolloutFleet YAML.")]
 LedgerArg = Annotated[str, typer.Argument(help="Ledger URL, or the path of a SQLite ledger.")]
+ReportArg = Annotated[Path | None, typer.Option(help="Write an HTML page with pictures.", metavar="FILE.html")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -91,6 +92,7 @@ def simulate(
     hours: HoursArg = None,
     seed: SeedArg = 0,
     ignore_dips: DipsFlag = False,
+    report: ReportArg = None,
     json: JsonFlag = False,
 ) -> None:
     """Say what a policy would cost and how long the trainer would wait, before anything runs."""
@@ -106,7 +108,7 @@ def simulate(
         seed=seed,
         ignore_dips=ignore_dips,
     )
-    raise typer.Exit(run_simulate(options, as_json=json))
+    raise typer.Exit(run_simulate(options, as_json=json, report=report))
 
 
 @app.command()
