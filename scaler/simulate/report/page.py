@@ -22,8 +22,8 @@ from scaler.simulate.report.over_time import Shown, pictures
 from scaler.simulate.report.side_by_side import token_fates, waiting_so_far
 from scaler.simulate.report.tables import comparison_table, facts_table, figures_table, offerings_table
 
-_MOST_BINS, _LEAST_BINS = 280, 40
-_BUDGET = 90_000
+_MOST_BINS, _LEAST_BINS = 280, 24
+_BUDGET = 60_000
 """Steps times lines that a page may draw: about 12 bytes each."""
 
 _WORDS = (
