@@ -46,7 +46,7 @@ from policies.merit import Candidate, Market, in_merit_order
 from policies.moves import moved, not_lowered
 from policies.offer_history import HOUR_S, History, Learning, age_h, bucket_of, learn
 from policies.offers import Offer, offers
-from policies.rent import fresh_usd_per_h
+from policies.rent import Rent
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.plan import Reason, ReasonCode
 from scaler.model.reading import Freshness
@@ -112,7 +112,7 @@ class Params:
     refusal_forget_s: float = field(default=1800.0, metadata={"gt": 0.0})
 
     rate_time_constant_s: float = field(default=300.0, metadata={"ge": 0.0})
-    goodput_time_constant_s: float = field(default=900.0, metadata={"ge": 0.0})
+    goodput_time_constant_s: float = field(default=3600.0, metadata={"ge": 0.0})
     initial_goodput_per_replica_per_s: float | None = field(default=None, metadata={"gt": 0.0})
 
 
@@ -213,7 +213,8 @@ def _reach(view: SizingInput) -> float:
     signals = view.stage.signals
     fresh = signals.running_units.freshness(view.now_s, view.signal_max_age_s) is Freshness.FRESH
     running = (signals.running_units.value or 0.0) if fresh else 0.0
-    return max(float(signals.batch_samples), admitted_samples(signals) - running)
+    in_training = float(signals.batch_samples)
+    return max(in_training, admitted_samples(signals) - running - in_training)
 
 
 def _worth_now(view: SizingInput, params: Params, known: Sequence[Offer], demand: Demand) -> float:
@@ -269,45 +270,47 @@ class _Desk:
         return Market(worth_usd_per_h=scales.worth, level=level)
 
     def _held(self, offer: Offer) -> list[Candidate[ReplicaView | _Asked]]:
-        hazards = self.history.hazards_per_h(offer)
-        return [self._of_replica(offer, hazards, replica) for replica in offer.held]
+        rent, use_h = self._rent(offer), self._use_h(offer)
+        granted = self.history.grant_ratio(offer) if self.params.refusals_count else 1.0
+        return [self._of_replica(replica, rent, use_h, granted) for replica in offer.held]
 
     def _of_replica(
-        self, offer: Offer, hazards: Sequence[float], replica: ReplicaView
+        self, replica: ReplicaView, rent: Rent, use_h: float, granted: float
     ) -> Candidate[ReplicaView | _Asked]:
+        age = age_h(replica, self.view.now_s)
         wait_h = _to_wait_s(self.view, self.params, replica) / HOUR_S
-        launch_h, use_h = self.params.launch_s / HOUR_S, self._use_h(offer)
-        hazard = hazards[bucket_of(age_h(replica, self.view.now_s))]
-        running = offer.usd_per_h * (1 + hazard * launch_h) * (wait_h + use_h) / use_h
-        weight = max(LEAST_WEIGHT, 1 - hazard * launch_h)
-        if replica.phase is ReplicaPhase.REQUESTED and self.params.refusals_count:
-            weight *= self.history.grant_ratio(offer)
-        return Candidate(item=replica, usd_per_h=running, weight=weight, name=replica.replica_id)
+        asked = replica.phase is ReplicaPhase.REQUESTED
+        at_risk = rent.hazards_per_h[bucket_of(age)] * self.params.launch_s / HOUR_S
+        return Candidate(
+            item=replica,
+            usd_per_h=rent.per_hour_of_use(age_h=age, wait_h=wait_h, use_h=use_h),
+            weight=granted if asked else max(LEAST_WEIGHT, 1 - at_risk),
+            name=replica.replica_id,
+        )
 
     def _possible(self, offer: Offer) -> list[Candidate[ReplicaView | _Asked]]:
-        rent = self._fresh(offer) * (1 + self.params.swap_margin_ratio)
+        wait_h, use_h = self.params.launch_s / HOUR_S, self._use_h(offer)
+        fresh = self._rent(offer).per_hour_of_use(age_h=0.0, wait_h=wait_h, use_h=use_h)
+        margin = 1 + self.params.swap_margin_ratio
         crowding = self.params.crowding_ratio * offer.usd_per_h / max(1.0, self.scales.balance)
         weight = self.history.grant_ratio(offer) if self.params.refusals_count else 1.0
         return [
             Candidate(
                 item=_Asked(offer=offer),
-                usd_per_h=rent + crowding * (len(offer.held) + i if offer.spot else 0),
+                usd_per_h=fresh * margin + crowding * (len(offer.held) + i if offer.spot else 0),
                 weight=weight,
                 name=f"~{offer.name}",
             )
             for i in range(self._askable(offer))
         ]
 
-    def _fresh(self, offer: Offer) -> float:
-        launch_h = self.params.launch_s / HOUR_S
-        refund_h = offer.billing.refund_if_interrupted_within_s / HOUR_S if self.params.refunds_count else 0.0
-        return fresh_usd_per_h(
-            offer.usd_per_h,
-            self.history.hazards_per_h(offer),
-            delay_h=launch_h,
-            use_h=self._use_h(offer),
-            refund_h=refund_h if offer.spot else 0.0,
-            loss_usd=offer.usd_per_h * launch_h,
+    def _rent(self, offer: Offer) -> Rent:
+        refund_s = offer.billing.refund_if_interrupted_within_s if self.params.refunds_count and offer.spot else 0.0
+        return Rent(
+            usd_per_h=offer.usd_per_h,
+            hazards_per_h=self.history.hazards_per_h(offer),
+            refund_h=refund_s / HOUR_S,
+            loss_usd=offer.usd_per_h * self.params.launch_s / HOUR_S,
         )
 
     def _use_h(self, offer: Offer) -> float:
