@@ -41,7 +41,7 @@ from enum import StrEnum
 
 from policies.base import Place, Sizing, SizingInput
 from policies.demand import AT_S, Averaging, Demand, admitted_samples, demand_hold, read_demand
-from policies.long_run_cost import LongRunCost, Prior, long_run_cost, trainer_usd_per_h
+from policies.long_run_cost import LearnFrom, Learnt, long_run_cost, trainer_usd_per_h
 from policies.merit import Candidate, Market, in_merit_order
 from policies.moves import moved, not_lowered
 from policies.offer_history import HOUR_S, History, Learning, age_h, bucket_of, learn
@@ -75,11 +75,11 @@ class Params:
     trainer_usd_per_h: float | None = field(default=None, metadata={"ge": 0.0})
     """Rent of the trainers. Default: that of a rollout fleet in balance at the cheapest price; scenarios fill it in."""
     lambda_usd_per_sample: float | None = field(default=None, metadata={"gt": 0.0})
-    """Long-run cost of an accepted sample to start from. Default: reckoned at balance from prices."""
-    lambda_prior_s: float = field(default=43200.0, metadata={"gt": 0.0})
-    """How long a time of full demand the start weighs as much as."""
-    lambda_forget_s: float = field(default=259200.0, metadata={"gt": 0.0})
-    lambda_learns: bool = True
+    """Long-run cost of an accepted sample, where it is known. Default: learnt."""
+    lambda_from: LearnFrom = LearnFrom.AVAILABILITY
+    lambda_prior_s: float = field(default=3600.0, metadata={"gt": 0.0})
+    """How long a time what is seen first weighs as much as."""
+    lambda_forget_s: float = field(default=21600.0, metadata={"gt": 0.0})
     worth_by: WorthBy = WorthBy.LAMBDA
 
     buffer_counts: bool = True
@@ -124,11 +124,12 @@ def size(view: SizingInput, params: Params) -> Sizing:
     known = offers(view)
     demand = read_demand(view, _averaging(params), admitted_samples(view.stage.signals))
     history = learn(view, known, _learning(params), view.memory.get(AT_S, view.now_s))
-    cost = long_run_cost(view, known, demand, _prior(params))
-    memory = {**demand.memory, **history.sums, **cost.memory}
-    if not demand.goodput:
+    memory = {**demand.memory, **history.sums}
+    if not demand.goodput or not known:
         return _unmeasured(view, known, memory)
-    scales = _scales(view, params, known, demand, cost)
+    cost = long_run_cost(view, known, demand, _learnt(params))
+    memory |= cost.memory
+    scales = _scales(view, params, known, demand, cost.worth_usd_per_h)
     desk = _Desk(view=view, params=params, scales=scales, history=history)
     return not_lowered(view, demand, desk.sizing(known, memory))
 
@@ -151,13 +152,13 @@ def _learning(params: Params) -> Learning:
     )
 
 
-def _prior(params: Params) -> Prior:
-    return Prior(
+def _learnt(params: Params) -> Learnt:
+    return Learnt(
+        source=params.lambda_from,
         usd_per_sample=params.lambda_usd_per_sample,
         trainer_usd_per_h=params.trainer_usd_per_h,
         prior_s=params.lambda_prior_s,
         forget_s=params.lambda_forget_s,
-        learns=params.lambda_learns,
     )
 
 
@@ -180,25 +181,22 @@ class _Scales:
     """What the buffer can hold at most, apart from what is in flight."""
     worth: float
     """lambda * g."""
-    lambda_usd: float
 
     @property
     def balance(self) -> float:
         return self.rate / self.goodput
 
 
-def _scales(view: SizingInput, params: Params, known: Sequence[Offer], demand: Demand, cost: LongRunCost) -> _Scales:
+def _scales(view: SizingInput, params: Params, known: Sequence[Offer], demand: Demand, by_lambda: float) -> _Scales:
     goodput = demand.goodput or 0.0
     depth = view.stage.signals.buffered_samples.value or 0.0
     missing_s = sum(_to_wait_s(view, params, replica) for replica in view.counting)
-    by_lambda = (cost.usd_per_sample or 0.0) * goodput * HOUR_S
     return _Scales(
         rate=demand.rate,
         goodput=goodput,
         stock=depth - missing_s * goodput,
         reach=_reach(view),
         worth=by_lambda if params.worth_by is WorthBy.LAMBDA else _worth_now(view, params, known, demand),
-        lambda_usd=cost.usd_per_sample or 0.0,
     )
 
 
@@ -218,7 +216,7 @@ def _reach(view: SizingInput) -> float:
 
 
 def _worth_now(view: SizingInput, params: Params, known: Sequence[Offer], demand: Demand) -> float:
-    trainer = trainer_usd_per_h(known, demand.balance, _prior(params))
+    trainer = trainer_usd_per_h(known, demand, _learnt(params))
     rents = [offer.usd_per_h for offer in known for _ in range(offer.ready)] or [known[0].usd_per_h if known else 0.0]
     return (trainer + sum(rents)) / len(rents)
 
@@ -251,6 +249,7 @@ class _Desk:
             self._releases(left, supply),
             memory={**memory, **self._shortage(known, held)},
             reason=self._reason(supply),
+            releases_first=True,
         )
 
     # value
@@ -371,13 +370,13 @@ class _Desk:
         return Reason(
             code=ReasonCode.STEADY,
             message=(
-                f"a needed replica earns {scales.worth:.2f} USD/h (lambda {scales.lambda_usd:.3g} USD a sample); balance at "
-                f"{scales.balance:.1f}, buffer {scales.stock:.0f}: {supply:.1f} are worth their rent, "
+                f"a needed replica earns {scales.worth:.2f} USD/h; balance at {scales.balance:.1f}, buffer "
+                f"{scales.stock:.0f}: {supply:.1f} are worth their rent, "
                 f"{len(self.view.counting)} count now"
             ),
             inputs=(
                 ("worth_usd_per_h", scales.worth),
-                ("lambda_usd_per_sample", scales.lambda_usd),
+                ("lambda_usd_per_sample", scales.worth / (scales.goodput * HOUR_S)),
                 ("balance_replicas", scales.balance),
                 ("stock_samples", scales.stock),
             ),
