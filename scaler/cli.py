@@ -19,6 +19,7 @@ app.add_typer(bench, name="bench")
 
 FleetFile = Annotated[Path, typer.Option("--file", "-f", help="RolloutFleet YAML.")]
 LedgerArg = Annotated[str, typer.Argument(help="Ledger URL, or the path of a SQLite ledger.")]
+ReportArg = Annotated[Path | None, typer.Option(help="Write an HTML page with pictures.", metavar="FILE.html")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 TraceOption = Annotated[
     list[str] | None, typer.Option(help="Capacity: FILE or FILE#zone1,zone2; may be repeated. Generated if left out.")
@@ -104,6 +105,7 @@ def simulate(
     hours: HoursArg = None,
     seed: SeedArg = 0,
     ignore_dips: DipsFlag = False,
+    report: ReportArg = None,
     json: JsonFlag = False,
 ) -> None:
     """Say what a policy would cost and how long the trainer would wait, before anything runs."""
@@ -119,7 +121,7 @@ def simulate(
         seed=seed,
         ignore_dips=ignore_dips,
     )
-    raise typer.Exit(run_simulate(options, as_json=json))
+    raise typer.Exit(run_simulate(options, as_json=json, report=report))
 
 
 @app.command()

@@ -17,10 +17,11 @@ from scaler.simulate.report.content import (
     Spread,
     facts_of,
     set_points,
+    shown_run,
 )
 from scaler.simulate.report.page import write_report
 
 __all__ = [
     "Case", "ComparisonRow", "OfferingFacts", "Optimum", "PolicyRun", "Report", "ScenarioFacts", "SetPoint", "Spread", "facts_of",
-    "set_points", "write_report",
+    "set_points", "shown_run", "write_report",
 ]  # fmt: skip

@@ -61,23 +61,23 @@ class Chart:
 
     def y_axis(self, values: Sequence[float], text: Callable[[float], str], label: str) -> None:
         """Grid lines with their values, and what they count."""
+        lines = "".join(f"M{px(self.left)} {px(self.y(value))}H{px(self.right)}" for value in values)
+        self.add(node("path", class_="grid", d=lines))
         for value in values:
-            at = self.y(value)
-            self.add(node("path", class_="grid", d=f"M{px(self.left)} {px(at)}H{px(self.right)}"))
-            self.text(self.left - 7, at + _BASELINE, text(value), anchor="end", class_="tick")
+            self.text(self.left - 7, self.y(value) + _BASELINE, text(value), anchor="end", class_="tick")
         middle = (self.top + self.bottom) / 2
         turned = f"translate(14 {px(middle)}) rotate(-90)"
         self.add(node("text", label, class_="tick", transform=turned, text_anchor="middle"))
 
     def x_axis(self, values: Sequence[float], text: Callable[[float], str], label: str, grid: bool = False) -> None:
         """Marks below, with their values, and what they count."""
-        self.add(node("path", class_="axis", d=f"M{px(self.left)} {px(self.bottom)}H{px(self.right)}"))
+        if grid:
+            lines = "".join(f"M{px(self.x(value))} {px(self.top)}V{px(self.bottom)}" for value in values)
+            self.add(node("path", class_="grid", d=lines))
+        marks = "".join(f"M{px(self.x(value))} {px(self.bottom)}v4" for value in values)
+        self.add(node("path", class_="axis", d=f"M{px(self.left)} {px(self.bottom)}H{px(self.right)}{marks}"))
         for value in values:
-            at = self.x(value)
-            if grid:
-                self.add(node("path", class_="grid", d=f"M{px(at)} {px(self.top)}V{px(self.bottom)}"))
-            self.add(node("path", class_="axis", d=f"M{px(at)} {px(self.bottom)}v4"))
-            self.text(at, self.bottom + 16, text(value), anchor="middle", class_="tick")
+            self.text(self.x(value), self.bottom + 16, text(value), anchor="middle", class_="tick")
         self.text((self.left + self.right) / 2, self.bottom + 31, label, anchor="middle", class_="tick")
 
     def hours_axis(self) -> None:
@@ -111,21 +111,18 @@ class Chart:
         self, hours: Sequence[float], values: Sequence[float], colour: str, dash: str = "", width: float = 1.8
     ) -> None:
         """A line that steps: `hours` are the edges, one more than the values."""
-        style = f"fill:none;stroke:{colour};stroke-width:{width:g};stroke-dasharray:{dash or 'none'}"
-        self.add(node("path", d=f"M{self._steps(hours, values)}", style=style))
+        self.add(node("path", d=f"M{self._steps(hours, values)}", style=_pen(colour, dash, width)))
 
     def curve(self, points: Sequence[tuple[float, float]], colour: str, dash: str = "", width: float = 2.0) -> None:
         """A line through points."""
         d = "L".join(f"{px(self.x(x))} {px(self.y(y))}" for x, y in points)
-        style = f"fill:none;stroke:{colour};stroke-width:{width:g};stroke-dasharray:{dash or 'none'}"
-        self.add(node("path", d=f"M{d}", style=style))
+        self.add(node("path", d=f"M{d}", style=_pen(colour, dash, width)))
 
     def level(self, value: float, label: str, colour: str, dash: str = "6 4") -> None:
         """A horizontal reference with its label at the right."""
-        style = f"fill:none;stroke:{colour};stroke-width:1.6;stroke-dasharray:{dash or 'none'}"
         d = f"M{px(self.left)} {px(self.y(value))}H{px(self.right)}"
         self.add(node("path", d=d, class_="under"))
-        self.add(node("path", d=d, style=style))
+        self.add(node("path", d=d, style=_pen(colour, dash, 1.6)))
         self.label(value, label, colour)
 
     def label(self, value: float, text: str, colour: str, title: str | None = None) -> None:
@@ -151,7 +148,7 @@ class Chart:
     def hanging_marks(self, marks: Sequence[tuple[float, float]], colour: str) -> None:
         """Short lines down from the top edge, at an hour each and of a length from 0 to 1."""
         d = "".join(f"M{px(self.x(hour))} {px(self.top)}v{px(4.0 + 8.0 * length)}" for hour, length in marks)
-        self.add(node("path", d=d, style=f"fill:none;stroke:{colour};stroke-width:2"))
+        self.add(node("path", d=d, style=_pen(colour, "", 2.0)))
 
     def hover(self, hours: Sequence[float], titles: Sequence[str]) -> None:
         """What each stretch of time says when the pointer rests on it."""
@@ -172,7 +169,7 @@ class Chart:
     def _swatch(self, label: _Label, at: float) -> None:
         """A tick in the line's own colour leads from the line to its words, which are in ink to be legible."""
         d = f"M{px(self.right)} {px(label.at)}L{px(self.right + 6)} {px(at)}"
-        self.add(node("path", d=d, style=f"fill:none;stroke:{label.colour};stroke-width:2"))
+        self.add(node("path", d=d, style=_pen(label.colour, "", 2.0)))
 
     def _steps(self, hours: Sequence[float], values: Sequence[float]) -> str:
         """Path data of a line that steps, after its first command; nothing is written where nothing changes."""
@@ -183,6 +180,11 @@ class Chart:
             if before != after
         )
         return f"{px(self.x(hours[0]))} {heights[0]}{''.join(turns)}H{px(self.x(hours[-1]))}"
+
+
+def _pen(colour: str, dash: str, width: float) -> str:
+    pen = f"fill:none;stroke:{colour};stroke-width:{width:g}"
+    return f"{pen};stroke-dasharray:{dash}" if dash else pen
 
 
 def _spread(labels: Sequence[_Label], top: float, bottom: float) -> list[tuple[_Label, float]]:

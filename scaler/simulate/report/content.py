@@ -156,6 +156,11 @@ def facts_of(scenario: Scenario) -> ScenarioFacts:
     )
 
 
+def shown_run(scenario: Scenario, run: Run) -> PolicyRun:
+    """A run of a scenario, with the set-points of the policy that it is bound to."""
+    return PolicyRun(run=run, set_points=set_points(scenario.fleet.stages[0].sizing, scenario.job.batch_samples))
+
+
 def _offering(model: OfferingModel) -> OfferingFacts:
     return OfferingFacts(
         offering_id=model.offering.offering_id,

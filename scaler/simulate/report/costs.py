@@ -114,6 +114,10 @@ def _dot(rows: Rows, i: int, row: ComparisonRow, bound: float | None, colour: st
     rows.words(i, f"{usd(row.cost)}  {_above(row, bound)}".rstrip())
 
 
+def _far(row: ComparisonRow, bound: float) -> str:
+    return comparison(row.cost, bound) if row.ratio is None else comparison(row.ratio.value, 1.0)
+
+
 def _above(row: ComparisonRow, bound: float | None) -> str:
     """How far above the bound: window by window where that is known."""
     if row.ratio is None:
@@ -140,7 +144,7 @@ def _say_dots(title: str, group: Sequence[ComparisonRow], bound: float | None) -
     best, worst = group[0], group[-1]
     what = f"Cost per 1,000 trained samples, {title}: {best.policy} is cheapest with {usd(best.cost)}"
     if bound is not None:
-        what += f", {comparison(best.cost, bound)} the bound of {usd(bound)} that no policy can beat"
+        what += f", {_far(best, bound)} the bound of {usd(bound)} that no policy can beat"
     if worst is not best:
         what += f"; {worst.policy} costs most, {comparison(worst.cost, best.cost)} the cheapest"
     return f"{what}. Further left is better."

@@ -20,8 +20,8 @@ from scaler.simulate.report.layers import Layer, spot_capacity
 from scaler.simulate.report.style import BUFFER, INK, MUTED, READY, SHORT, WAITING, WASTED
 from scaler.simulate.result import Timeline
 
-_HOVERS = 60
-"""Stretches of a picture that say their values."""
+_HOVER_BINS = 4
+"""Steps of a picture that say their values together: a stretch wide enough to rest a pointer on."""
 _WAITING_TOPS = (0.1, 0.25, 0.5, 1.0)
 """Axes that waiting may have: the least that holds it."""
 _INTERRUPTED = "#c0182b"
@@ -130,7 +130,7 @@ def _hover(
     totals: Mapping[str, Sequence[float]] | None = None,
 ) -> None:
     """Each stretch says its means and its sums, as far as they are not nothing."""
-    coarse = bins.coarser(_HOVERS)
+    coarse = bins.coarser(max(1, (len(bins.edges) - 1) // _HOVER_BINS))
     lines = {name: coarse.mean(series) for name, series in means.items()}
     lines |= {name: coarse.total(series) for name, series in (totals or {}).items() if series}
     chart.hover(coarse.hours, [_said(coarse, i, lines) for i in range(len(coarse.edges) - 1)])

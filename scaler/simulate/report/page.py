@@ -22,9 +22,9 @@ from scaler.simulate.report.over_time import Shown, pictures
 from scaler.simulate.report.side_by_side import token_fates, waiting_so_far
 from scaler.simulate.report.tables import comparison_table, facts_table, figures_table, offerings_table
 
-_MOST_BINS, _LEAST_BINS = 280, 40
-_BUDGET = 90_000
-"""Steps times lines that a page may draw: about 12 bytes each."""
+_MOST_BINS, _LEAST_BINS = 280, 24
+_BUDGET = 40_000
+"""Steps times lines that a page may draw: about 25 bytes each, with what they say on hover."""
 
 _WORDS = (
     ("n*", "the ready replicas whose goodput meets the rate at which the trainer would consume if it never waited"),

@@ -64,6 +64,10 @@ ALL_SIZES = [
     pytest.param(
         lambda: some_report(8, spot=13, hours=168.0, compared=True), id="eight policies, 14 offerings, a week"
     ),
+    pytest.param(
+        lambda: Report(title="crowd", cases=tuple(some_case(8, spot=13, hours=48.0) for _ in range(6))),
+        id="six scenarios of eight policies",
+    ),
     pytest.param(lambda: Report(title="nothing but a comparison", comparison=some_rows()), id="a comparison alone"),
     pytest.param(lambda: Report(title="nothing at all"), id="nothing"),
 ]
