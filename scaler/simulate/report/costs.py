@@ -74,7 +74,8 @@ def _dots(title: str, group: Sequence[ComparisonRow], order: Sequence[str]) -> I
     finite = [row for row in group if math.isfinite(row.cost)]
     if not finite:
         return
-    bound = next((row.bound_usd_per_1k_samples for row in group if row.bound_usd_per_1k_samples is not None), None)
+    bounds = (row.bound_usd_per_1k_samples for row in group)
+    bound = next((each for each in bounds if each is not None and math.isfinite(each)), None)
     rows = Rows(f"Cost by policy: {title}", [row.policy for row in group], _extent(finite, bound), _PER_1K, number)
     if bound is not None:
         _bound_line(rows, bound)
