@@ -101,6 +101,10 @@ class Spread:
     high: float | None = None
 
 
+ALL_REGIMES = "all"
+"""Of a comparison's row: over the windows of every regime of its scenario."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRow:
     """One policy over several windows of a scenario and regime, each window beside the bound of the same window."""
