@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from scaler.simulate.windows import Split
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 bench = typer.Typer(
     no_args_is_help=True, help="Measure this machine; every number beside a floor measured in the same run."
@@ -17,7 +19,19 @@ app.add_typer(bench, name="bench")
 
 FleetFile = Annotated[Path, typer.Option("--file", "-f", help="RolloutFleet YAML.")]
 LedgerArg = Annotated[str, typer.Argument(help="Ledger URL, or the path of a SQLite ledger.")]
+ReportArg = Annotated[Path | None, typer.Option(help="Write an HTML page with pictures.", metavar="FILE.html")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+TraceOption = Annotated[
+    list[str] | None, typer.Option(help="Capacity: FILE or FILE#zone1,zone2; may be repeated. Generated if left out.")
+]
+WindowsOption = Annotated[int, typer.Option(help="Windows of each trace, spread evenly.")]
+HoursOption = Annotated[float | None, typer.Option(help="Length of a window; the scenario's if left out.")]
+SeedsOption = Annotated[int, typer.Option(help="Seeds of each window, the same for every policy.")]
+DipsOption = Annotated[bool, typer.Option("--ignore-dips", help="Take one-tick falls to 0 out of traces.")]
+JobsOption = Annotated[int, typer.Option(help="Processes.")]
+StoreOption = Annotated[
+    Path | None, typer.Option(help="Folder of finished runs, to go on after a stop; the user's cache if left out.")
+]
 
 
 @app.command()
@@ -91,6 +105,7 @@ def simulate(
     hours: HoursArg = None,
     seed: SeedArg = 0,
     ignore_dips: DipsFlag = False,
+    report: ReportArg = None,
     json: JsonFlag = False,
 ) -> None:
     """Say what a policy would cost and how long the trainer would wait, before anything runs."""
@@ -106,7 +121,7 @@ def simulate(
         seed=seed,
         ignore_dips=ignore_dips,
     )
-    raise typer.Exit(run_simulate(options, as_json=json))
+    raise typer.Exit(run_simulate(options, as_json=json, report=report))
 
 
 @app.command()
@@ -127,6 +142,74 @@ def explain(
     from scaler.commands.explain import explain_decisions
 
     raise typer.Exit(explain_decisions(url, last, as_json=json))
+
+
+@app.command()
+def compare(
+    policies: Annotated[str, typer.Option(help="Policies, presets or files, with commas.")],
+    scenarios: Annotated[str, typer.Option(help="Shipped scenarios or files, with commas.")],
+    trace: TraceOption = None,
+    windows: WindowsOption = 5,
+    hours: HoursOption = None,
+    seeds: SeedsOption = 1,
+    split: Annotated[Split, typer.Option(help="Part of each trace: train is its first 60 %.")] = Split.ALL,
+    ignore_dips: DipsOption = False,
+    baseline: Annotated[
+        str | None, typer.Option(help="Policy to measure gaps from; the best single one if left out.")
+    ] = None,
+    jobs: JobsOption = 1,
+    store: StoreOption = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the rows as CSV.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a report as HTML.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Put policies side by side over windows of traces, with the clairvoyant optimum beside them."""
+    from scaler.commands.compare import Output, grid_of, run_compare
+    from scaler.commands.processes import default_store
+
+    grid = grid_of(policies, scenarios, trace or (), windows, hours, seeds, split, ignore_dips=ignore_dips)
+    output = Output(as_json=json, csv=csv, report=report)
+    raise typer.Exit(run_compare(grid, output, baseline=baseline, jobs=jobs, store=store or default_store()))
+
+
+@app.command()
+def tune(
+    policy: Annotated[str, typer.Option(help="Policy, preset or file to start from.")],
+    scenarios: Annotated[str, typer.Option(help="Shipped scenarios or files, with commas.")],
+    out: Annotated[Path, typer.Option(help="Write the policy, or the fleet with it, as YAML.")],
+    trace: TraceOption = None,
+    windows: WindowsOption = 5,
+    hours: HoursOption = None,
+    seeds: SeedsOption = 1,
+    trials: Annotated[int, typer.Option(help="Sets of parameters to try.")] = 40,
+    storage: Annotated[
+        str | None, typer.Option(help="Share the search: journal:FILE, sqlite:///FILE or another database.")
+    ] = None,
+    fleet: Annotated[Path | None, typer.Option(help="RolloutFleet YAML to put the policy into.")] = None,
+    ignore_dips: DipsOption = False,
+    jobs: JobsOption = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
+    store: StoreOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Search a policy's parameters on the first 60 % of each trace, and judge them on the rest."""
+    from scaler.commands.compare import grid_of
+    from scaler.commands.processes import default_store
+    from scaler.commands.tune import TuneOptions, run_tune
+
+    grid = grid_of(policy, scenarios, trace or (), windows, hours, seeds, Split.TRAIN, ignore_dips=ignore_dips)
+    options = TuneOptions(
+        grid=grid,
+        trials=trials,
+        out=out,
+        fleet=fleet,
+        storage=storage,
+        jobs=jobs,
+        seed=seed,
+        store=store or default_store(),
+        as_json=json,
+    )
+    raise typer.Exit(run_tune(options))
 
 
 @bench.command("ledger")

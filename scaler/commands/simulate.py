@@ -5,11 +5,13 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from scaler.commands.simulate_report import write_run
 from scaler.commands.worlds import WorldOptions, told, world_of
 from scaler.simulate.loading import ScenarioFile, load_scenario, shipped_scenarios
 from scaler.simulate.result import Summary
@@ -22,21 +24,25 @@ PIPED_WIDTH = 160
 """Characters of the table where no terminal says how many it has."""
 
 
-def run_simulate(options: WorldOptions, *, as_json: bool) -> int:
-    """Simulate one world and print its figures. 0: done; 2: an argument names no policy, scenario or stretch of a trace."""
-    return told(lambda: _simulate(options, as_json=as_json))
+def run_simulate(options: WorldOptions, *, as_json: bool, report: Path | None = None) -> int:
+    """Simulate one world and print its figures.
+
+    0: done; 2: an argument names no policy, scenario or stretch of a trace, or the report cannot be written.
+    """
+    return told(lambda: _simulate(options, as_json=as_json, report=report))
 
 
-def _simulate(options: WorldOptions, *, as_json: bool) -> int:
+def _simulate(options: WorldOptions, *, as_json: bool, report: Path | None) -> int:
     scenario = world_of(options)
     with _bar(scenario) as watch:
-        summary = simulate(scenario, options.seed, watch=watch).summary
+        run = simulate(scenario, options.seed, watch=watch)
+    summary = run.summary
     if as_json:
         print(json.dumps(figures(summary, scenario), indent=1, allow_nan=False))
     else:
         Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(_table(summary, scenario))
         print(_where(scenario))
-    return 0
+    return 0 if report is None else write_run(report, scenario, run)
 
 
 def figures(summary: Summary, scenario: Scenario) -> dict[str, object]:

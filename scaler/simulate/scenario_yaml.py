@@ -241,11 +241,11 @@ class Spec(YamlModel):
     trainer: Trainer
     """The consumer."""
     generation: Generation
-    """What one ready replica does."""
+    """The rollout replicas' work."""
     acceptance_ratio: Ratio = 1.0
     """Share of the groups that are not filtered. Default 100%."""
     replica: Replica
-    """What one replica is made of."""
+    """Of rollout."""
     guard_rails: GuardRails
     """The last word over every policy, as in a fleet. Without a spend cap: what the ceiling costs at the highest price."""
     drain: Drain = Drain()

@@ -29,13 +29,15 @@ from scaler.observe.assemble import Facts
 from scaler.observe.ledger_watch import LedgerWatch
 from scaler.observe.replicas import Join
 from scaler.runtime import drainer as draining
-from scaler.runtime import ender as ending
 from scaler.runtime.drainer import Drainer
+from scaler.runtime.ender import Ender
 from scaler.runtime.journal import Journal, Turn
 from scaler.runtime.launcher import Launcher
 from scaler.runtime.loop import Controller
+from scaler.runtime.notice_watch import NoticeWatch
 from scaler.runtime.pool_watch import PoolWatch
 from scaler.model.snapshot import ReplicaView
+from tests.faults.trainer_process import TrainerProcess
 from trainer.checkpoint import TrainerState
 from trainer.intake import Intake
 from trainer.loop import Trainer
@@ -255,20 +257,25 @@ def what_was_published_is_published_again_from_the_start(patch: pytest.MonkeyPat
 
 
 @planted("drain")
-def an_order_to_drain_is_forgotten_when_the_store_is_away(patch: pytest.MonkeyPatch) -> None:
-    """And taken for carried out."""
-    marked = Drainer._marked
+def an_end_goes_through_while_the_store_is_away(patch: pytest.MonkeyPatch) -> None:
+    """Nobody knows what the worker holds by then."""
+    start = Ender.start
 
-    def wrong(self: Drainer, order: Any, result: Any) -> None:
-        marked(self, order, result)
-        self._drop(order.replica_id)
+    async def wrong(self: Ender, *args: Any) -> None:
+        calls = self._calls
 
-    patch.setattr(Drainer, "_marked", wrong)
+        class Hopeful:
+            async def call(self, job: Any, time_out_s: float | None = None) -> Any:
+                try:
+                    return await calls.call(job, time_out_s)
+                except LedgerError:
+                    return ()
 
+        self._calls = Hopeful()
+        await start(self, *args)
+        self._calls = calls
 
-@planted("drain")
-def an_end_is_not_checked_against_the_ledger(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ending, "_objection", lambda command, pool, workers: None)
+    patch.setattr(Ender, "start", wrong)
 
 
 # --- observe --------------------------------------------------------------------------------------------------------
@@ -338,7 +345,6 @@ def a_launch_under_way_does_not_count(patch: pytest.MonkeyPatch) -> None:
 @planted("observe")
 def a_duplicate_notice_hides_the_earlier_deadline(patch: pytest.MonkeyPatch) -> None:
     """The last word wins, wherever it came from."""
-    from scaler.runtime.notice_watch import NoticeWatch
 
     def wrong(self: NoticeWatch) -> Any:
         told = sorted((n for each in self._told.values() for n in each), key=lambda n: -(n.deadline_s or 0.0))
@@ -412,21 +418,13 @@ def a_new_controller_trusts_the_freshness_of_the_old_one(patch: pytest.MonkeyPat
 
 @planted("trainer")
 def a_batch_is_acknowledged_before_its_checkpoint(patch: pytest.MonkeyPatch) -> None:
-    train = Trainer._train
+    train = TrainerProcess._train
 
-    def wrong(self: Any, taken: Any) -> Any:
+    def wrong(self: TrainerProcess, taken: Any) -> Any:
         self._calls.call(lambda ledger: ledger.ack_batch(ledger.stats().trainer_epoch, (taken.batch.batch_id,)))
         return train(self, taken)
 
-    from tests.faults.trainer_process import TrainerProcess
-
-    own = TrainerProcess._train
-
-    def wrong_own(self: Any, taken: Any) -> Any:
-        self._calls.call(lambda ledger: ledger.ack_batch(ledger.stats().trainer_epoch, (taken.batch.batch_id,)))
-        return own(self, taken)
-
-    patch.setattr(TrainerProcess, "_train", wrong_own)
+    patch.setattr(TrainerProcess, "_train", wrong)
 
 
 @planted("trainer")
@@ -451,8 +449,6 @@ def a_checkpoint_forgets_its_batches(patch: pytest.MonkeyPatch) -> None:
 
 @planted("trainer")
 def weights_are_published_before_their_checkpoint(patch: pytest.MonkeyPatch) -> None:
-    from tests.faults.trainer_process import TrainerProcess
-
     own = TrainerProcess._train
 
     def wrong(self: Any, taken: Any) -> Any:
@@ -467,12 +463,5 @@ def weights_are_published_before_their_checkpoint(patch: pytest.MonkeyPatch) -> 
 
 @planted("trainer")
 def a_batch_that_comes_again_is_filtered_again(patch: pytest.MonkeyPatch) -> None:
-    next_batch = Intake.next_batch
-
-    def wrong(self: Intake, epoch: int, version: int, timer: Any) -> Any:
-        take = self._take
-        object.__setattr__(self, "on_look", self.on_look)
-        del take
-        return next_batch(self, epoch, version, timer)
-
-    patch.setattr(Intake, "next_batch", wrong)
+    take = Intake._take
+    patch.setattr(Intake, "_take", lambda self, *args: replace(take(self, *args), redelivered=False))

@@ -218,6 +218,10 @@ def _store_steady(world: "World") -> None:
     world.store.loss = 0.0
 
 
+def _calls_repeated(world: "World", random: Random) -> None:
+    world.store.repeat_calls(random, random.randint(3, 12))
+
+
 def _store_restarts(world: "World", random: Random) -> None:
     world.store.restart()
     _out_of_reach(world, "all", random.uniform(0.0, 8.0))
@@ -314,7 +318,7 @@ FAULTS: Mapping[str, Kind] = MappingProxyType(
             _burst, _vanish, _refusals, _pool_away, _partial_lists, _cloud_hangs, _adapter_broken, _answers_lost,
             _stillborn, _odd_notices, _changing_notice, _notices_broken,
             _kill_worker, _twin_worker, _stopped_worker, _engine_trouble,
-            _store_away, _cut_off, _store_flaky, _store_restarts, _store_hangs, _store_clock_steps,
+            _store_away, _cut_off, _store_flaky, _calls_repeated, _store_restarts, _store_hangs, _store_clock_steps,
             _kill_controller, _crash_at_journal, _controller_clock_steps, _old_leader, _superseded, _signal_gap,
             _resized, _ceiling_lowered, _paused, _dry_run,
             _kill_trainer, _old_trainer,

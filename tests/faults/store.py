@@ -4,7 +4,9 @@ The ledger is the production SQLite engine on a file; two connections, as two ma
 them caches can be wrong. A call that is refused or lost here is what `LedgerUnavailable` says: nothing is known of it.
 """
 
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -16,6 +18,11 @@ from tests.faults.virtual_loop import HostClock
 from tests.faults.watch import Watch
 
 JOB = "job"
+_REPEATABLE = frozenset(
+    {"lease", "heartbeat", "commit", "release", "register", "put_units", "ack_batch", "publish", "drain", "expire"}
+)
+"""What a network that delivers twice may deliver once more, late."""
+_REMEMBERED_CALLS = 120
 
 
 class Store:
@@ -39,6 +46,7 @@ class Store:
         """Worker -> true time of its last registration."""
         self.dead: set[str] = set()
         """Clients that were killed or superseded and may not call any more."""
+        self._past: deque[tuple[str, tuple[Any, ...]]] = deque(maxlen=_REMEMBERED_CALLS)
         self._connect()
 
     def watched_by(self, rules: LedgerRules, drain_told: Callable[[str, float], None]) -> None:
@@ -58,6 +66,12 @@ class Store:
     def speak_as_newer_leader(self) -> None:
         """A controller elsewhere, of a higher epoch, talks of a worker that nobody knows."""
         self.call("elsewhere", "drain", ("nobody", 0.0, "test", self._rules.leader_epoch + 1))
+
+    def repeat_calls(self, random: Random, count: int) -> None:
+        """Late copies of calls that were made before arrive, in any order."""
+        for method, args in random.sample(list(self._past), min(count, len(self._past))):
+            with suppress(LedgerError):
+                self._perform("copy", method, args)
 
     def restart(self) -> None:
         """The store's process ends and comes back with what is on its disk."""
@@ -80,6 +94,8 @@ class Store:
             raise LedgerUnavailable("the question got lost")
         if method == "put_units" and self.full:
             raise LedgerRefused("nearly full")
+        if method in _REPEATABLE:
+            self._past.append((method, args))
         reply = self._perform(client, method, args)
         if lost:
             raise LedgerUnavailable("the answer got lost")

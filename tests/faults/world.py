@@ -177,7 +177,7 @@ class World:
         machine = self.cloud.machines.get(worker.removeprefix("w-"))
         if machine is None or machine.notice is None:
             return
-        told = [n.deadline_s for n in self.plans.told.notices if n.instance_id == machine.instance_id and n.deadline_s]
+        told = self.plans.told.deadlines_s(machine.instance_id)
         clocks = (self.controller_clock, self.store_clock)
         if not told or any(self.loop.time() - clock.stepped_at_s < 60.0 for clock in clocks):
             return
@@ -250,4 +250,4 @@ class World:
         if self.rules.tally.open_units:
             self.watch.broke("left over", f"{self.rules.tally.open_units} units are neither trained nor dropped")
         for finding in audit(self.store.direct).findings:
-            self.watch.broke("audit", f"{finding.fault}: {finding.subject}: {finding.detail}")
+            self.watch.broke("audit", f"{finding.fault}: {finding.subject}: {finding.message}")
