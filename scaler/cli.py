@@ -125,6 +125,35 @@ def simulate(
 
 
 @app.command()
+def optimum(
+    scenario: ScenarioArg,
+    trace: TraceArg = None,
+    start: StartArg = 0.0,
+    hours: HoursArg = None,
+    seed: SeedArg = 0,
+    ignore_dips: DipsFlag = False,
+    problem: Annotated[
+        Path | None, typer.Option(help="Write the problem itself as JSON, for a solver of your own.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Say what no policy can beat: a proven lower bound of the cost per sample, with the future known."""
+    from scaler.commands.optimum import NOBODY, run_optimum
+    from scaler.commands.worlds import WorldOptions
+
+    options = WorldOptions(
+        scenario=scenario,
+        policy=NOBODY,
+        trace=trace,
+        start_h=start,
+        hours=hours,
+        seed=seed,
+        ignore_dips=ignore_dips,
+    )
+    raise typer.Exit(run_optimum(options, problem, as_json=json))
+
+
+@app.command()
 def scenarios(json: JsonFlag = False) -> None:
     """List the shipped scenarios, a line each."""
     from scaler.commands.simulate import list_scenarios

@@ -23,7 +23,7 @@ from scaler.simulate.scenario import Scenario
 WAITS_RATIO = 0.02
 """A trainer that waits less than this does not wait, for the regime."""
 CRUMB_RATIO = 1e-3
-"""On-demand hours below this share of all hours are none: a mixture's crumbs."""
+"""On-demand rent below this share of the cost is none: a mixture's crumbs."""
 
 
 SHOWN_STEP_S = 300.0
@@ -54,6 +54,8 @@ class Bound:
     samples_credited: float
     cost_usd_per_1k_samples: float
     """The bound. Infinite where nothing can be credited."""
+    before_refunds_usd_per_1k_samples: float
+    """A bound too, of (cost + refunds) over credited samples: what no foresight of reclaims can lower."""
     trainer_wait_ratio: float
     interruptions: int | None = None
     interruptions_unnoticed: int | None = None
@@ -121,7 +123,9 @@ def use_of(times: Times, limits: OfferingLimits, columns: OfferingColumns, x: Fl
     return Use(x[columns.held], x[columns.charged], refunded, ready)
 
 
-def bound_of(scenario: Scenario, problem: Problem, layout: Layout, answer: Answer, wall_s: float) -> Bound:
+def bound_of(
+    scenario: Scenario, problem: Problem, layout: Layout, answer: Answer, before_refunds: float, wall_s: float
+) -> Bound:
     """The answer in words."""
     x, unit, times = answer.solution, layout.unit_samples, Times(problem)
     step_h = times.lasts_s / 3600.0
@@ -136,14 +140,16 @@ def bound_of(scenario: Scenario, problem: Problem, layout: Layout, answer: Answe
     worked, credited = float(x[layout.worked].sum()), float(x[layout.credited])
     demand = problem.demand_samples_per_s * times.edges_s[-1]
     wait_ratio = max(0.0, float(1.0 - worked * unit / demand))
+    cost_usd = problem.trainer_usd + sum(cost.values())
     optimal = answer.gap_ratio <= ENOUGH
     return Bound(
         scenario=problem.scenario,
         hours=problem.hours,
-        cost_usd=problem.trainer_usd + sum(cost.values()),
+        cost_usd=cost_usd,
         samples_trained=max(worked, credited) * unit,
         samples_credited=credited * unit,
         cost_usd_per_1k_samples=answer.proven / unit * 1000.0,
+        before_refunds_usd_per_1k_samples=before_refunds / unit * 1000.0,
         trainer_wait_ratio=wait_ratio,
         replicas_mean=float(sum(use.ready @ times.lasts_s for use in uses)) / problem.edges_s[-1],
         wall_s=wall_s,
@@ -154,7 +160,7 @@ def bound_of(scenario: Scenario, problem: Problem, layout: Layout, answer: Answe
         start_stock_samples=float(x[layout.start]) * unit,
         status="optimal" if optimal else answer.status,
         gap_ratio=answer.gap_ratio,
-        regime=regime_of(wait_ratio, hours),
+        regime=regime_of(wait_ratio, cost[CapacityType.ON_DEMAND], cost_usd),
         hours_by_capacity=hours,
         refunds_unlimited=any(limits.unforeseen_refund_s for limits in problem.offerings),
         steps=problem.steps,
@@ -164,13 +170,13 @@ def bound_of(scenario: Scenario, problem: Problem, layout: Layout, answer: Answe
     )
 
 
-def regime_of(wait_ratio: float, hours: Mapping[str, float]) -> Regime:
-    """By waiting, and by on-demand hours among all."""
-    buys = hours[CapacityType.ON_DEMAND] > CRUMB_RATIO * sum(hours.values())
+def regime_of(wait_ratio: float, on_demand_usd: float, cost_usd: float) -> Regime:
+    """By waiting, and by what is paid for on-demand."""
+    buys = on_demand_usd > CRUMB_RATIO * cost_usd
     waits = wait_ratio >= WAITS_RATIO
-    if not waits and not buys:
-        return Regime.PLENTY
-    return Regime.SCARCE if waits and buys else Regime.MIXED
+    if waits and buys:
+        return Regime.SCARCE
+    return Regime.MIXED if waits or buys else Regime.PLENTY
 
 
 def timeline_of(scenario: Scenario, problem: Problem, layout: Layout, uses: list[Use], x: Floats) -> Timeline:

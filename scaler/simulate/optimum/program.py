@@ -18,9 +18,8 @@ samples are in units of what the trainer takes in a mean step:
 `FORMAT.md` lists the rows; the package's docstring argues for them.
 """
 
-from dataclasses import dataclass
-
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -94,9 +93,10 @@ class Builder:
 
     def at_most(self, upper: Floats, *terms: "Term") -> None:
         """Rows sum(terms) <= upper."""
-        for row, column, value in terms:
-            row, column = np.atleast_1d(row), np.atleast_1d(column)
-            self._entries.append((row + self.rows, column, np.broadcast_to(np.asarray(value, float), row.shape)))
+        for rows, columns, values in terms:
+            row = np.atleast_1d(rows)
+            value = np.broadcast_to(np.asarray(values, float), row.shape)
+            self._entries.append((row + self.rows, np.atleast_1d(columns), value))
         self._row_upper.append(np.asarray(upper, float))
         self.rows += len(upper)
 
@@ -105,7 +105,7 @@ class Builder:
         row, column, value = (np.concatenate(part) for part in zip(*self._entries, strict=True))
         # The solver takes a row's column only once: equal places are summed.
         place, inverse = np.unique(row * self.columns + column, return_inverse=True)
-        value = np.bincount(inverse, weights=value, minlength=len(place))
+        summed: Floats = np.bincount(inverse, weights=value, minlength=len(place)).astype(float)
         row, column = place // self.columns, place % self.columns
         starts = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=self.rows))))
         bottom = np.zeros(self.columns)
@@ -119,7 +119,7 @@ class Builder:
             row_upper=np.concatenate(self._row_upper),
             starts=starts.astype(np.int32),
             index=column.astype(np.int32),
-            value=value,
+            value=summed,
             credited=credited,
             fixed_usd=fixed_usd,
         )
@@ -168,7 +168,9 @@ def _offering(builder: Builder, problem: Problem, times: Times, limits: Offering
 def _lag(builder: Builder, times: Times, held: Columns, ready: Columns) -> None:
     """What is ready was held in this step and in all others that lie wholly within a launch before it."""
     later, earlier = times.lags
-    builder.at_most(np.zeros(len(later)), (np.arange(len(later)), ready[later], 1.0), (np.arange(len(later)), held[earlier], -1.0))
+    builder.at_most(
+        np.zeros(len(later)), (np.arange(len(later)), ready[later], 1.0), (np.arange(len(later)), held[earlier], -1.0)
+    )
 
 
 def _minimum(builder: Builder, limits: OfferingLimits, times: Times, held: Columns, usd: Floats) -> Columns:
@@ -257,9 +259,7 @@ def _credit(builder: Builder, problem: Problem, layout: Layout) -> None:
     builder.at_most(np.zeros(1), credited, worked, (one, layout.stock[-1], -1.0), (one, layout.start, 1.0))
 
 
-def add_limits(
-    builder: Builder, problem: Problem, times: Times, offerings: Sequence[OfferingColumns]
-) -> None:
+def add_limits(builder: Builder, problem: Problem, times: Times, offerings: Sequence[OfferingColumns]) -> None:
     """The guard rails, over each step and at the moments of falls."""
     if not problem.limits:
         return

@@ -79,9 +79,7 @@ def _stock(scenario: Scenario, warm_replicas: int) -> Stock:
     begun = warm_replicas * scenario.lanes_per_replica * groups_a_lane * scenario.job.group_size
     slack = scenario.draw_slack_samples
     start_most = buffered + scenario.acceptance_ratio * min(begun, most - buffered)
-    return Stock(
-        start_least=buffered, start_most=start_most, most=most + ahead_samples(scenario) + slack, slack=slack
-    )
+    return Stock(start_least=buffered, start_most=start_most, most=most + ahead_samples(scenario) + slack, slack=slack)
 
 
 def _offering(scenario: Scenario, one: Held, edges_s: Floats) -> OfferingLimits:

@@ -59,17 +59,17 @@ def of_series(series: Series, end_s: float) -> StepFunction:
 
 
 def window_max(function: StepFunction, from_s: float, to_s: float = 0.0) -> StepFunction:
-    """t -> the greatest value on [t - from_s, t - to_s], as far as that lies after 0; 0 where none of it does."""
+    """T -> the greatest value on [t - from_s, t - to_s], as far as that lies after 0; 0 where none of it does."""
     return _sweep(function, from_s, to_s, lambda value: -value, 0.0)
 
 
 def window_min(function: StepFunction, from_s: float, to_s: float, beyond: float) -> StepFunction:
-    """t -> the least value on [t - from_s, t - to_s], as far as that lies after 0; `beyond` where none of it does."""
+    """T -> the least value on [t - from_s, t - to_s], as far as that lies after 0; `beyond` where none of it does."""
     return _sweep(function, from_s, to_s, lambda value: value, beyond)
 
 
 def fallen(functions: Sequence[StepFunction], weights: Sequence[float], window_s: float) -> StepFunction:
-    """t -> the weighed sum of all falls on (t - window_s, t]."""
+    """T -> the weighed sum of all falls on (t - window_s, t]."""
     changes: list[tuple[float, float]] = []
     for function, weight in zip(functions, weights, strict=True):
         for time_s, by in function.falls():

@@ -25,7 +25,10 @@ class Times:
         earlier: list[int] = []
         for step in range(len(self.lasts_s)):
             for before in range(step, -1, -1):
-                if max(self.begins_s[step] - self.begins_s[before], self.ends_s[step] - self.ends_s[before]) > self._launch_s:
+                if (
+                    max(self.begins_s[step] - self.begins_s[before], self.ends_s[step] - self.ends_s[before])
+                    > self._launch_s
+                ):
                     break
                 later.append(step)
                 earlier.append(before)
