@@ -67,12 +67,12 @@ def least_ratio(program: Program, first: float) -> Answer:
     )
 
 
-class _Quiet(highspy.Highs):  # type: ignore[misc]
+class _Quiet(highspy.Highs):
     """It would print a banner on stdout while it is made, where a command's JSON goes."""
 
     def enableCallbacks(self) -> None:  # noqa: N802 - the solver's name
         self.silent()
-        super().enableCallbacks()
+        super().enableCallbacks()  # type: ignore[no-untyped-call]
 
 
 def _solver(program: Program) -> highspy.Highs:
