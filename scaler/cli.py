@@ -133,6 +133,33 @@ def scenarios(json: JsonFlag = False) -> None:
 
 
 @app.command()
+def record(
+    source: Annotated[
+        str, typer.Option("--from", help="Fleet's YAML, the folder that holds it, or a controller's URL.")
+    ],
+    out: Annotated[Path, typer.Option(help="Write the capacity trace (CSV).")],
+    scenario: Annotated[Path | None, typer.Option(help="Write the measured rates as a scenario (YAML).")] = None,
+    trainer_usd_per_h: Annotated[float, typer.Option(help="What the trainer costs an hour.")] = 0.0,
+    every: Annotated[float, typer.Option(help="Of a URL: seconds between looks.")] = 5.0,
+    hours: Annotated[float | None, typer.Option(help="Of a URL: how long; until Ctrl-C by default.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Write a fleet's history of capacity as a trace that `simulate` replays."""
+    from scaler.commands.record import RecordOptions, run_record
+
+    options = RecordOptions(
+        source=source,
+        out=out,
+        scenario=scenario,
+        trainer_usd_per_h=trainer_usd_per_h,
+        every_s=every,
+        hours=hours,
+        as_json=json,
+    )
+    raise typer.Exit(run_record(options))
+
+
+@app.command()
 def explain(
     url: Annotated[str, typer.Option(help="Address of the controller's HTTP API.")] = "http://127.0.0.1:9090",
     last: Annotated[int, typer.Option(help="How many decisions.")] = 10,
