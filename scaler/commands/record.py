@@ -61,12 +61,12 @@ def run_record(options: RecordOptions) -> int:
         return WRONG_INPUT
     try:
         return told(lambda: _record(options))
-    except (ControllerAway, LedgerUnavailable) as error:
+    except ControllerAway as error:
         print(error, file=sys.stderr)
         return NO_ANSWER
-    except LedgerRefused as error:
-        print(error, file=sys.stderr)
-        return WRONG_INPUT
+    except (LedgerUnavailable, LedgerRefused) as error:
+        print(f"{options.source}: its ledger: {error}", file=sys.stderr)
+        return NO_ANSWER if isinstance(error, LedgerUnavailable) else WRONG_INPUT
 
 
 def _record(options: RecordOptions) -> int:
