@@ -41,7 +41,7 @@ from enum import StrEnum
 
 from policies.base import Place, Sizing, SizingInput
 from policies.demand import AT_S, Averaging, Demand, admitted_samples, demand_hold, read_demand
-from policies.long_run_cost import LongRunCost, Prior, long_run_cost, trainer_usd_per_h
+from policies.long_run_cost import SHARE_S, LearnFrom, Learnt, long_run_cost, trainer_usd_per_h
 from policies.merit import Candidate, Market, in_merit_order
 from policies.moves import moved, not_lowered
 from policies.offer_history import HOUR_S, History, Learning, age_h, bucket_of, learn
@@ -52,8 +52,9 @@ from scaler.model.plan import Reason, ReasonCode
 from scaler.model.reading import Freshness
 from scaler.model.snapshot import ReplicaView
 
-SHORT_SINCE_S = "short_since_s"
-"""Memory: since when spot has been short of what is wanted of it."""
+SHORT_SINCE_S, SHORT_SHARE = "short_since_s", "short_share"
+"""Memory: since when spot has been short of what is wanted of it, and the share of the time that it has been."""
+MOST_SHORT_SHARE = 0.95
 MOST_STOCK_RATIO = 0.9
 """Of what admission lets into the buffer: a target at its very edge would stop the workers."""
 LEAST_WEIGHT = 0.5
@@ -75,11 +76,11 @@ class Params:
     trainer_usd_per_h: float | None = field(default=None, metadata={"ge": 0.0})
     """Rent of the trainers. Default: that of a rollout fleet in balance at the cheapest price; scenarios fill it in."""
     lambda_usd_per_sample: float | None = field(default=None, metadata={"gt": 0.0})
-    """Long-run cost of an accepted sample to start from. Default: reckoned at balance from prices."""
-    lambda_prior_s: float = field(default=43200.0, metadata={"gt": 0.0})
-    """How long a time of full demand the start weighs as much as."""
-    lambda_forget_s: float = field(default=259200.0, metadata={"gt": 0.0})
-    lambda_learns: bool = True
+    """Long-run cost of an accepted sample, where it is known. Default: learnt."""
+    lambda_from: LearnFrom = LearnFrom.AVAILABILITY
+    lambda_prior_s: float = field(default=3600.0, metadata={"gt": 0.0})
+    """How long a time what is seen first weighs as much as."""
+    lambda_forget_s: float = field(default=21600.0, metadata={"gt": 0.0})
     worth_by: WorthBy = WorthBy.LAMBDA
 
     buffer_counts: bool = True
@@ -124,11 +125,12 @@ def size(view: SizingInput, params: Params) -> Sizing:
     known = offers(view)
     demand = read_demand(view, _averaging(params), admitted_samples(view.stage.signals))
     history = learn(view, known, _learning(params), view.memory.get(AT_S, view.now_s))
-    cost = long_run_cost(view, known, demand, _prior(params))
-    memory = {**demand.memory, **history.sums, **cost.memory}
-    if not demand.goodput:
+    memory = {**demand.memory, **history.sums}
+    if not demand.goodput or not known:
         return _unmeasured(view, known, memory)
-    scales = _scales(view, params, known, demand, cost)
+    cost = long_run_cost(view, known, demand, _learnt(params))
+    memory |= cost.memory
+    scales = _scales(view, params, known, demand, cost.worth_usd_per_h)
     desk = _Desk(view=view, params=params, scales=scales, history=history)
     return not_lowered(view, demand, desk.sizing(known, memory))
 
@@ -151,13 +153,13 @@ def _learning(params: Params) -> Learning:
     )
 
 
-def _prior(params: Params) -> Prior:
-    return Prior(
+def _learnt(params: Params) -> Learnt:
+    return Learnt(
+        source=params.lambda_from,
         usd_per_sample=params.lambda_usd_per_sample,
         trainer_usd_per_h=params.trainer_usd_per_h,
         prior_s=params.lambda_prior_s,
         forget_s=params.lambda_forget_s,
-        learns=params.lambda_learns,
     )
 
 
@@ -180,25 +182,25 @@ class _Scales:
     """What the buffer can hold at most, apart from what is in flight."""
     worth: float
     """lambda * g."""
-    lambda_usd: float
+    averaged_s: float
+    """How long a time the policy has averaged over so far."""
 
     @property
     def balance(self) -> float:
         return self.rate / self.goodput
 
 
-def _scales(view: SizingInput, params: Params, known: Sequence[Offer], demand: Demand, cost: LongRunCost) -> _Scales:
+def _scales(view: SizingInput, params: Params, known: Sequence[Offer], demand: Demand, by_lambda: float) -> _Scales:
     goodput = demand.goodput or 0.0
     depth = view.stage.signals.buffered_samples.value or 0.0
     missing_s = sum(_to_wait_s(view, params, replica) for replica in view.counting)
-    by_lambda = (cost.usd_per_sample or 0.0) * goodput * HOUR_S
     return _Scales(
         rate=demand.rate,
         goodput=goodput,
         stock=depth - missing_s * goodput,
         reach=_reach(view),
         worth=by_lambda if params.worth_by is WorthBy.LAMBDA else _worth_now(view, params, known, demand),
-        lambda_usd=cost.usd_per_sample or 0.0,
+        averaged_s=view.memory.get(SHARE_S, params.lambda_prior_s),
     )
 
 
@@ -218,7 +220,7 @@ def _reach(view: SizingInput) -> float:
 
 
 def _worth_now(view: SizingInput, params: Params, known: Sequence[Offer], demand: Demand) -> float:
-    trainer = trainer_usd_per_h(known, demand.balance, _prior(params))
+    trainer = trainer_usd_per_h(known, demand, _learnt(params))
     rents = [offer.usd_per_h for offer in known for _ in range(offer.ready)] or [known[0].usd_per_h if known else 0.0]
     return (trainer + sum(rents)) / len(rents)
 
@@ -251,6 +253,7 @@ class _Desk:
             self._releases(left, supply),
             memory={**memory, **self._shortage(known, held)},
             reason=self._reason(supply),
+            releases_first=True,
         )
 
     # value
@@ -291,7 +294,7 @@ class _Desk:
     def _possible(self, offer: Offer) -> list[Candidate[ReplicaView | _Asked]]:
         wait_h, use_h = self.params.launch_s / HOUR_S, self._use_h(offer)
         fresh = self._rent(offer).per_hour_of_use(age_h=0.0, wait_h=wait_h, use_h=use_h)
-        margin = 1 + self.params.swap_margin_ratio
+        margin = 1 + self.params.swap_margin_ratio if offer.spot else 1.0
         crowding = self.params.crowding_ratio * offer.usd_per_h / max(1.0, self.scales.balance)
         weight = self.history.grant_ratio(offer) if self.params.refusals_count else 1.0
         return [
@@ -318,7 +321,9 @@ class _Desk:
         if offer.spot:
             return self.params.use_s / HOUR_S
         since_s = self.view.memory.get(SHORT_SINCE_S, self.view.now_s)
-        return max(self.params.shortage_s, self.view.now_s - since_s) / HOUR_S
+        share = min(MOST_SHORT_SHARE, max(0.0, self.view.memory.get(SHORT_SHARE, 0.0)))
+        usual_s = self.params.shortage_s * max(1.0, share / (1 - share))
+        return max(usual_s, self.view.now_s - since_s) / HOUR_S
 
     def _askable(self, offer: Offer) -> int:
         """How many may be asked for at once: refusals in a row make the engine wait long."""
@@ -362,22 +367,30 @@ class _Desk:
         )
         cheapest = min((offer.usd_per_h for offer in known if offer.spot), default=0.0)
         wanted = min(self.scales.balance, self._market(0.0).level(cheapest))
-        if there >= wanted - 1:
-            return {}
-        return {SHORT_SINCE_S: self.view.memory.get(SHORT_SINCE_S, self.view.now_s)}
+        short = there < wanted - 1
+        since = {SHORT_SINCE_S: self.view.memory.get(SHORT_SINCE_S, self.view.now_s)} if short else {}
+        return {**since, SHORT_SHARE: self._short_share(short)}
+
+    def _short_share(self, short: bool) -> float:
+        elapsed_s = self.view.now_s - self.view.memory.get(AT_S, self.view.now_s)
+        averaged_s = min(self.params.lambda_forget_s, self.scales.averaged_s)
+        before = self.view.memory.get(SHORT_SHARE)
+        if before is None or averaged_s <= 0:
+            return float(short)
+        return before + min(1.0, elapsed_s / averaged_s) * (short - before)
 
     def _reason(self, supply: float) -> Reason:
         scales = self.scales
         return Reason(
             code=ReasonCode.STEADY,
             message=(
-                f"a needed replica earns {scales.worth:.2f} USD/h (lambda {scales.lambda_usd:.3g} USD a sample); balance at "
-                f"{scales.balance:.1f}, buffer {scales.stock:.0f}: {supply:.1f} are worth their rent, "
+                f"a needed replica earns {scales.worth:.2f} USD/h; balance at {scales.balance:.1f}, buffer "
+                f"{scales.stock:.0f}: {supply:.1f} are worth their rent, "
                 f"{len(self.view.counting)} count now"
             ),
             inputs=(
                 ("worth_usd_per_h", scales.worth),
-                ("lambda_usd_per_sample", scales.lambda_usd),
+                ("lambda_usd_per_sample", scales.worth / (scales.goodput * HOUR_S)),
                 ("balance_replicas", scales.balance),
                 ("stock_samples", scales.stock),
             ),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scaler.commands.processes import run_jobs
+from scaler.commands.processes import Workers, workers
 from scaler.commands.tables import table_of
 from scaler.config.faults import ConfigError
 from scaler.simulate.compare import DEFAULT_POLICY, Comparison, Group, Row, compare, rows_of
@@ -74,7 +74,9 @@ def run_compare(grid: Grid, output: Output, *, baseline: str | None, jobs: int, 
         for file in (output.csv, output.report):
             needs_folder(file)
         policies = load_policies(grid.policies)
-        comparison = compare_over(places_of(grid), policies, grid.seeds, baseline=baseline, jobs=jobs, store=store)
+        places = places_of(grid)
+        with workers(jobs) as at_work:
+            comparison = compare_over(places, policies, grid.seeds, at_work, baseline=baseline, store=store)
         _write(comparison, policies, output)
     except (ConfigError, TraceError, ValueError, OSError) as error:
         print(error, file=sys.stderr)
@@ -137,9 +139,9 @@ def compare_over(
     places: Sequence[Place],
     policies: Sequence[PolicyChoice],
     seeds: int,
+    at_work: Workers,
     *,
     baseline: str | None = None,
-    jobs: int = 1,
     store: Path | None = None,
 ) -> Comparison:
     """Run every policy and the optimum in every place, and compare."""
@@ -152,7 +154,7 @@ def compare_over(
         for place in places
     }
     every = [job for place in places for job in (optimum[place], *(j for js in runs[place].values() for j in js))]
-    found = run_jobs(every, jobs, store, "comparing")
+    found = at_work.run(every, store, "comparing")
     rows: list[Row] = []
     for place in places:
         figures = {name: [found[job] for job in of_seeds] for name, of_seeds in runs[place].items()}
