@@ -70,8 +70,14 @@ def validate(file: Annotated[Path, typer.Argument(help="RolloutFleet YAML.")]) -
 
 
 @app.command()
-def schema() -> None:
+def schema(
+    scenario: Annotated[bool, typer.Option("--scenario", help="Of a scenario's YAML.")] = False,
+) -> None:
     """Print the JSON Schema of a fleet's YAML."""
+    if scenario:
+        from scaler.commands.simulate import print_scenario_schema
+
+        raise typer.Exit(print_scenario_schema())
     from scaler.commands.validate import print_schema
 
     raise typer.Exit(print_schema())
