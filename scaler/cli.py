@@ -70,8 +70,14 @@ def validate(file: Annotated[Path, typer.Argument(help="RolloutFleet YAML.")]) -
 
 
 @app.command()
-def schema() -> None:
+def schema(
+    scenario: Annotated[bool, typer.Option("--scenario", help="Of a scenario's YAML.")] = False,
+) -> None:
     """Print the JSON Schema of a fleet's YAML."""
+    if scenario:
+        from scaler.commands.simulate import print_scenario_schema
+
+        raise typer.Exit(print_scenario_schema())
     from scaler.commands.validate import print_schema
 
     raise typer.Exit(print_schema())
@@ -159,6 +165,33 @@ def scenarios(json: JsonFlag = False) -> None:
     from scaler.commands.simulate import list_scenarios
 
     raise typer.Exit(list_scenarios(as_json=json))
+
+
+@app.command()
+def record(
+    source: Annotated[
+        str, typer.Option("--from", help="Fleet's YAML, the folder that holds it, or a controller's URL.")
+    ],
+    out: Annotated[Path, typer.Option(help="Write the capacity trace (CSV).")],
+    scenario: Annotated[Path | None, typer.Option(help="Write the measured rates as a scenario (YAML).")] = None,
+    trainer_usd_per_h: Annotated[float, typer.Option(help="What the trainer costs an hour.")] = 0.0,
+    every: Annotated[float, typer.Option(help="Of a URL: seconds between looks.")] = 5.0,
+    hours: Annotated[float | None, typer.Option(help="Of a URL: how long; until Ctrl-C by default.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Write a fleet's history of capacity as a trace that `simulate` replays."""
+    from scaler.commands.record import RecordOptions, run_record
+
+    options = RecordOptions(
+        source=source,
+        out=out,
+        scenario=scenario,
+        trainer_usd_per_h=trainer_usd_per_h,
+        every_s=every,
+        hours=hours,
+        as_json=json,
+    )
+    raise typer.Exit(run_record(options))
 
 
 @app.command()
