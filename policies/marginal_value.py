@@ -41,7 +41,7 @@ from enum import StrEnum
 
 from policies.base import Place, Sizing, SizingInput
 from policies.demand import AT_S, Averaging, Demand, admitted_samples, demand_hold, read_demand
-from policies.long_run_cost import LearnFrom, Learnt, long_run_cost, trainer_usd_per_h
+from policies.long_run_cost import SHARE_S, LearnFrom, Learnt, long_run_cost, trainer_usd_per_h
 from policies.merit import Candidate, Market, in_merit_order
 from policies.moves import moved, not_lowered
 from policies.offer_history import HOUR_S, History, Learning, age_h, bucket_of, learn
@@ -52,8 +52,9 @@ from scaler.model.plan import Reason, ReasonCode
 from scaler.model.reading import Freshness
 from scaler.model.snapshot import ReplicaView
 
-SHORT_SINCE_S = "short_since_s"
-"""Memory: since when spot has been short of what is wanted of it."""
+SHORT_SINCE_S, SHORT_SHARE = "short_since_s", "short_share"
+"""Memory: since when spot has been short of what is wanted of it, and the share of the time that it has been."""
+MOST_SHORT_SHARE = 0.95
 MOST_STOCK_RATIO = 0.9
 """Of what admission lets into the buffer: a target at its very edge would stop the workers."""
 LEAST_WEIGHT = 0.5
@@ -181,6 +182,8 @@ class _Scales:
     """What the buffer can hold at most, apart from what is in flight."""
     worth: float
     """lambda * g."""
+    averaged_s: float
+    """How long a time the policy has averaged over so far."""
 
     @property
     def balance(self) -> float:
@@ -197,6 +200,7 @@ def _scales(view: SizingInput, params: Params, known: Sequence[Offer], demand: D
         stock=depth - missing_s * goodput,
         reach=_reach(view),
         worth=by_lambda if params.worth_by is WorthBy.LAMBDA else _worth_now(view, params, known, demand),
+        averaged_s=view.memory.get(SHARE_S, params.lambda_prior_s),
     )
 
 
@@ -290,7 +294,7 @@ class _Desk:
     def _possible(self, offer: Offer) -> list[Candidate[ReplicaView | _Asked]]:
         wait_h, use_h = self.params.launch_s / HOUR_S, self._use_h(offer)
         fresh = self._rent(offer).per_hour_of_use(age_h=0.0, wait_h=wait_h, use_h=use_h)
-        margin = 1 + self.params.swap_margin_ratio
+        margin = 1 + self.params.swap_margin_ratio if offer.spot else 1.0
         crowding = self.params.crowding_ratio * offer.usd_per_h / max(1.0, self.scales.balance)
         weight = self.history.grant_ratio(offer) if self.params.refusals_count else 1.0
         return [
@@ -317,7 +321,9 @@ class _Desk:
         if offer.spot:
             return self.params.use_s / HOUR_S
         since_s = self.view.memory.get(SHORT_SINCE_S, self.view.now_s)
-        return max(self.params.shortage_s, self.view.now_s - since_s) / HOUR_S
+        share = min(MOST_SHORT_SHARE, max(0.0, self.view.memory.get(SHORT_SHARE, 0.0)))
+        usual_s = self.params.shortage_s * max(1.0, share / (1 - share))
+        return max(usual_s, self.view.now_s - since_s) / HOUR_S
 
     def _askable(self, offer: Offer) -> int:
         """How many may be asked for at once: refusals in a row make the engine wait long."""
@@ -361,9 +367,17 @@ class _Desk:
         )
         cheapest = min((offer.usd_per_h for offer in known if offer.spot), default=0.0)
         wanted = min(self.scales.balance, self._market(0.0).level(cheapest))
-        if there >= wanted - 1:
-            return {}
-        return {SHORT_SINCE_S: self.view.memory.get(SHORT_SINCE_S, self.view.now_s)}
+        short = there < wanted - 1
+        since = {SHORT_SINCE_S: self.view.memory.get(SHORT_SINCE_S, self.view.now_s)} if short else {}
+        return {**since, SHORT_SHARE: self._short_share(short)}
+
+    def _short_share(self, short: bool) -> float:
+        elapsed_s = self.view.now_s - self.view.memory.get(AT_S, self.view.now_s)
+        averaged_s = min(self.params.lambda_forget_s, self.scales.averaged_s)
+        before = self.view.memory.get(SHORT_SHARE)
+        if before is None or averaged_s <= 0:
+            return float(short)
+        return before + min(1.0, elapsed_s / averaged_s) * (short - before)
 
     def _reason(self, supply: float) -> Reason:
         scales = self.scales

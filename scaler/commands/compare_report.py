@@ -7,6 +7,7 @@ what happened.
 from collections.abc import Sequence
 from pathlib import Path
 
+from scaler.commands.simulate_report import shown_optimum
 from scaler.simulate.bootstrap import DRAWS
 from scaler.simulate.compare import Comparison, Estimate, Group, Row
 from scaler.simulate.jobs import OPTIMUM
@@ -14,7 +15,6 @@ from scaler.simulate.policy_file import PolicyChoice
 from scaler.simulate.report import (
     Case,
     ComparisonRow,
-    Optimum,
     PolicyRun,
     Report,
     Spread,
@@ -50,7 +50,7 @@ def _case(row: Row, policies: Sequence[PolicyChoice]) -> Case:
         PolicyRun(run=simulate(world), set_points=set_points(policy.sizing, world.job.batch_samples))
         for world, policy in zip(worlds, policies, strict=True)
     )
-    return Case(facts=facts_of(worlds[0]), runs=runs, optimum=Optimum(figures=row.to_json()))
+    return Case(facts=facts_of(worlds[0]), runs=runs, optimum=shown_optimum(worlds[0]))
 
 
 def _line(group: Group) -> ComparisonRow:

@@ -27,7 +27,12 @@ def test_the_page_says_what_the_command_says(written: tuple[dict[str, object], s
     figures, text = written
     assert "<h1>rate_match in small, 12 hours</h1>" in text
     assert f"<td>{figures['interruptions']}</td>" in text
-    assert f"<td>{figures['samples_trained']:,}</td>" in text
+    assert f"<td>{figures['samples_trained']:,}<small>" in text
+
+
+def test_the_optimum_stands_beside_the_run(written: tuple[dict[str, object], str]) -> None:
+    assert "above the clairvoyant bound" in written[1]
+    assert "<h2>The optimum over time</h2>" in written[1]
 
 
 def test_the_page_has_all_pictures_of_a_run(written: tuple[dict[str, object], str]) -> None:

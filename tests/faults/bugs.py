@@ -345,6 +345,7 @@ def a_launch_under_way_does_not_count(patch: pytest.MonkeyPatch) -> None:
 @planted("observe")
 def a_duplicate_notice_hides_the_earlier_deadline(patch: pytest.MonkeyPatch) -> None:
     """The last word wins, wherever it came from."""
+
     def wrong(self: NoticeWatch) -> Any:
         told = sorted((n for each in self._told.values() for n in each), key=lambda n: -(n.deadline_s or 0.0))
         return tuple({(n.instance_id, n.kind): n for n in reversed(told)}.values())

@@ -76,7 +76,9 @@ class LedgerRules:
         marked_s = self._marked_s(args[0]) if method == "drain" else None
         self._read_on(ledger)
         if marked_s is not None and self._marked_s(args[0]) != min(marked_s, args[1]):
-            self._broke("drain", f"{args[0]} was to leave by {marked_s}, then by {args[1]}: now {self._marked_s(args[0])}")
+            self._broke(
+                "drain", f"{args[0]} was to leave by {marked_s}, then by {args[1]}: now {self._marked_s(args[0])}"
+            )
 
     def refused(self, method: str, args: tuple[Any, ...], error: Exception) -> None:
         """The store refused a call."""

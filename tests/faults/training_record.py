@@ -30,7 +30,9 @@ class TrainingRecord:
         """A trainer computes a gradient on a batch; worth nothing before its checkpoint."""
         before = self.batches.setdefault(batch_id, groups)
         if before != groups:
-            self.watch.broke("same batch again", f"batch {batch_id} was {before} when it was trained on, now it is {groups}")
+            self.watch.broke(
+                "same batch again", f"batch {batch_id} was {before} when it was trained on, now it is {groups}"
+            )
 
     def save(self, state: TrainerState) -> None:
         """A checkpoint became durable."""

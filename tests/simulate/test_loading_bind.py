@@ -53,7 +53,7 @@ def test_zones_cost_what_is_named_for_the_longest_start_of_their_name_or_the_def
 
 @pytest.mark.parametrize(
     ("format_name", "replicas"),
-    [("zone counts", 3), ("zone probes", 28), ("node events", 3), ("held nodes", 14), ("another", 14)],
+    [("zone counts", 3), ("zone probes", 28), ("node events", 3), ("held nodes", 28), ("another", 14)],
 )
 def test_counts_are_scaled_by_what_the_format_counts_and_rounded_down(format_name: str, replicas: int) -> None:
     trace = replace(a_trace(DAY_S, a={0.0: 14}), format=format_name)

@@ -160,7 +160,9 @@ def _lag(builder: Builder, lag_steps: int, held: Columns, ready: Columns, before
     steps = np.arange(len(held))
     for lag in range(min(lag_steps, len(held)) + 1):
         builder.at_most(
-            np.where(steps < lag, before, 0.0), (steps, ready, 1.0), (steps[: len(steps) - lag] + lag, held[: len(steps) - lag], -1.0)
+            np.where(steps < lag, before, 0.0),
+            (steps, ready, 1.0),
+            (steps[: len(steps) - lag] + lag, held[: len(steps) - lag], -1.0),
         )
 
 
@@ -259,6 +261,4 @@ def _credit(builder: Builder, problem: Problem, layout: Layout) -> None:
     one = first[:1]
     credited, worked = (one, layout.credited, 1.0), (first, layout.worked, -1.0)
     builder.at_most(np.array([problem.credit_ahead_samples / layout.unit_samples]), credited, worked)
-    builder.at_most(
-        np.zeros(1), credited, worked, (one, layout.stock[-1], -1.0), (one, layout.start, 1.0)
-    )
+    builder.at_most(np.zeros(1), credited, worked, (one, layout.stock[-1], -1.0), (one, layout.start, 1.0))

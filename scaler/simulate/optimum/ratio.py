@@ -76,6 +76,10 @@ def _solver(program: Program) -> highspy.Highs:
     model.col_cost_, model.col_lower_, model.col_upper_ = program.cost, program.lower, program.upper
     model.row_lower_, model.row_upper_ = program.row_lower, program.row_upper
     model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    model.a_matrix_.start_, model.a_matrix_.index_, model.a_matrix_.value_ = program.starts, program.index, program.value
+    model.a_matrix_.start_, model.a_matrix_.index_, model.a_matrix_.value_ = (
+        program.starts,
+        program.index,
+        program.value,
+    )
     solver.passModel(model)
     return solver

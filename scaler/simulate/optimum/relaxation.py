@@ -83,9 +83,7 @@ def _stock(scenario: Scenario, warm_replicas: int) -> Stock:
     begun = warm_replicas * scenario.lanes_per_replica * groups_a_lane * scenario.job.group_size
     slack = scenario.draw_slack_samples
     start_most = buffered + scenario.acceptance_ratio * min(begun, most - buffered)
-    return Stock(
-        start_least=buffered, start_most=start_most, most=most + ahead_samples(scenario) + slack, slack=slack
-    )
+    return Stock(start_least=buffered, start_most=start_most, most=most + ahead_samples(scenario) + slack, slack=slack)
 
 
 def _limits(scenario: Scenario, model: OfferingModel, warm: int, edges_s: Floats, lag_s: float) -> OfferingLimits:
@@ -138,9 +136,7 @@ def ready_most(scenario: Scenario, model: OfferingModel, count: StepFunction, wa
     return most
 
 
-def _falls(
-    scenario: Scenario, count: StepFunction, refund_s: float, step_s: float, lag_s: float
-) -> Iterable[Fall]:
+def _falls(scenario: Scenario, count: StepFunction, refund_s: float, step_s: float, lag_s: float) -> Iterable[Fall]:
     if refund_s <= 0:
         return
     for at_s, replicas in count.falls():

@@ -57,7 +57,9 @@ def difference(value: float, reference: float) -> str:
     if not (math.isfinite(value) and math.isfinite(reference)) or reference <= 0:
         return ""
     percents = round(100 * (value / reference - 1), 1)
-    return f"{percents:+.1f}{_SPACE}%" if percents else f"0.0{_SPACE}%"
+    if not percents:
+        return f"0.0{_SPACE}%"
+    return f"{percents:+.1f}{_SPACE}%" if abs(percents) < 100 else f"{percents:+,.0f}{_SPACE}%"
 
 
 def comparison(value: float, reference: float) -> str:

@@ -5,6 +5,7 @@ means over many worlds. Both are optional, so that `simulate` and `compare` make
 Non-goals: computing figures. What is not given is not shown.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 
@@ -77,9 +78,9 @@ class Optimum:
     timeline: Timeline | None = None
 
     def figure(self, name: str) -> float | None:
-        """A figure as a number; None where the optimum has none of that name."""
+        """A figure as a number; None where the optimum has none of that name, or an infinite one: nothing to compare with."""
         value = self.figures.get(name)
-        return float(value) if isinstance(value, int | float) else None
+        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +99,10 @@ class Spread:
     value: float
     low: float | None = None
     high: float | None = None
+
+
+ALL_REGIMES = "all"
+"""Of a comparison's row: over the windows of every regime of its scenario."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Pictures of what policies cost: a dot and an interval each beside the bound, and the split of the cost."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,7 @@ from xml.etree.ElementTree import Element
 
 from scaler.model.capacity import CapacityType
 from scaler.simulate.report.amounts import comparison, difference, number, percent, usd
-from scaler.simulate.report.content import Case, ComparisonRow, Spread
+from scaler.simulate.report.content import ALL_REGIMES, Case, ComparisonRow, Spread
 from scaler.simulate.report.figures import figure, key
 from scaler.simulate.report.nodes import node
 from scaler.simulate.report.rows import OPTIMUM, Rows
@@ -30,7 +31,8 @@ class CostParts:
 def comparison_pictures(rows: Sequence[ComparisonRow], order: Sequence[str]) -> Iterator[Element]:
     """A dot plot for every scenario and regime. `order` are all policies, by which they get their colours."""
     for (scenario, regime), group in _groups(rows).items():
-        title = ", ".join(filter(None, (scenario, regime)))
+        named = "all regimes" if regime == ALL_REGIMES else regime
+        title = ", ".join(filter(None, (scenario, named)))
         yield from _dots(title, sorted(group, key=lambda row: row.cost), order)
     if (words := _dot_key(rows)) is not None:
         yield words
@@ -38,7 +40,7 @@ def comparison_pictures(rows: Sequence[ComparisonRow], order: Sequence[str]) -> 
 
 def say_comparison(rows: Sequence[ComparisonRow]) -> str:
     """Who is cheapest in how many of the scenarios and regimes."""
-    groups = _groups(rows)
+    groups = _groups([row for row in rows if row.regime != ALL_REGIMES] or rows)
     best = [min(group, key=lambda row: row.cost).policy for group in groups.values()]
     wins = {name: best.count(name) for name in dict.fromkeys(best)}
     if len(groups) == 1:
@@ -48,10 +50,12 @@ def say_comparison(rows: Sequence[ComparisonRow]) -> str:
 
 
 def _groups(rows: Sequence[ComparisonRow]) -> dict[tuple[str, str], list[ComparisonRow]]:
+    """Rows by scenario and regime; all regimes together only where a scenario has several."""
     groups: dict[tuple[str, str], list[ComparisonRow]] = {}
     for row in rows:
         groups.setdefault((row.scenario, row.regime), []).append(row)
-    return groups
+    several = Counter(scenario for scenario, regime in groups if regime != ALL_REGIMES)
+    return {place: group for place, group in groups.items() if place[1] != ALL_REGIMES or several[place[0]] != 1}
 
 
 def rows_of(case: Case) -> tuple[ComparisonRow, ...]:
@@ -74,7 +78,8 @@ def _dots(title: str, group: Sequence[ComparisonRow], order: Sequence[str]) -> I
     finite = [row for row in group if math.isfinite(row.cost)]
     if not finite:
         return
-    bound = next((row.bound_usd_per_1k_samples for row in group if row.bound_usd_per_1k_samples is not None), None)
+    bounds = (row.bound_usd_per_1k_samples for row in group)
+    bound = next((each for each in bounds if each is not None and math.isfinite(each)), None)
     rows = Rows(f"Cost by policy: {title}", [row.policy for row in group], _extent(finite, bound), _PER_1K, number)
     if bound is not None:
         _bound_line(rows, bound)
@@ -126,7 +131,8 @@ def _above(row: ComparisonRow, bound: float | None) -> str:
     words = difference(ratio.value, 1.0)
     if ratio.low is None or ratio.high is None:
         return words
-    return f"{words} ({100 * (ratio.low - 1):.1f} to {100 * (ratio.high - 1):.1f})"
+    ends = (difference(end, 1.0).removesuffix("%").strip() for end in (ratio.low, ratio.high))
+    return f"{words} ({' to '.join(ends)})"
 
 
 def _dot_key(rows: Sequence[ComparisonRow]) -> Element | None:

@@ -22,6 +22,8 @@ from scaler.simulate.result import Timeline
 
 _HOVER_BINS = 4
 """Steps of a picture that say their values together: a stretch wide enough to rest a pointer on."""
+_HIGHER = 1.8
+"""A bound that is higher than so many times the rest is not worth the room that it would take."""
 _WAITING_TOPS = (0.1, 0.25, 0.5, 1.0)
 """Axes that waiting may have: the least that holds it."""
 _INTERRUPTED = "#c0182b"
@@ -95,7 +97,7 @@ def _stacked(below: Sequence[float], layer: Sequence[float]) -> tuple[float, ...
 def _replica_chart(shown: Shown, name: str, highest: float, height: float) -> Chart:
     facts = shown.case.facts
     top = max(highest, facts.balance_replicas, 1.0) * 1.12
-    if facts.ceiling <= 2.0 * top:
+    if facts.ceiling <= _HIGHER * top:
         top = max(top, facts.ceiling * 1.06)
     chart = Chart(name, (0.0, shown.hours), (0.0, top), height)
     chart.y_axis(ticks(0.0, top), number, "replicas")
@@ -148,7 +150,7 @@ def _say_fleet(
     total, most = sum(held.values()), max(held, key=lambda name: held[name])
     on_demand = sum(sum(v) for layer, v in layers if layer.capacity_type is CapacityType.ON_DEMAND)
     share = percent(held[most] / total if total else 0.0)
-    parts = [f"{number(total)} replicas are held on average, most of them ({share}) from {most}"]
+    parts = [f"{number(total)} replicas are held on average, the largest part ({share}) from {most}"]
     if on_demand:
         parts.append(f"on-demand makes up {number(on_demand * shown.timeline.step_s / 3600)} replica-hours")
     if capacity:
@@ -204,7 +206,10 @@ def _buffer(shown: Shown) -> Element | None:
     if not depth:
         return None
     bins = shown.bins(depth)
-    top = max(*bins.most(depth), float(facts.stock_bound_samples), *(p.samples for p in shown.set_points), 1.0) * 1.08
+    band = (float(facts.batch_samples), *(point.samples for point in shown.set_points))
+    top = max(*bins.most(depth), *band, 1.0) * 1.15
+    if facts.stock_bound_samples <= _HIGHER * top:
+        top = max(top, facts.stock_bound_samples * 1.08)
     chart = Chart(f"Buffer depth of {shown.name}", (0.0, shown.hours), (0.0, top), 150)
     chart.y_axis(ticks(0.0, top), count, "samples")
     chart.hours_axis()
@@ -214,11 +219,19 @@ def _buffer(shown: Shown) -> Element | None:
     chart.band(bins.hours, bins.least(depth), bins.most(depth), BUFFER, 0.3)
     chart.line(bins.hours, bins.mean(depth), BUFFER, width=2.0)
     chart.level(facts.batch_samples, f"one batch, {count(facts.batch_samples)}", SHORT)
-    chart.level(facts.stock_bound_samples, f"admitted, {count(facts.stock_bound_samples)}", INK)
+    _admission(chart, facts.stock_bound_samples)
     for point in shown.set_points:
         chart.level(point.samples, f"{point.name}, {count(point.samples)}", BUFFER, "2 3")
     _hover(chart, bins, {"buffered samples": depth})
     return figure(_say_buffer(shown, depth), chart.finish())
+
+
+def _admission(chart: Chart, bound: float) -> None:
+    """A line where the axis holds it; else a word that it is further up."""
+    if bound <= chart.y.high:
+        chart.level(bound, f"admitted, {count(bound)}", INK)
+    else:
+        chart.label(chart.y.high, f"admitted, {count(bound)} \u2191", MUTED)
 
 
 def _say_buffer(shown: Shown, depth: Sequence[float]) -> str:

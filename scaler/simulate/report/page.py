@@ -9,18 +9,16 @@ import math
 from collections.abc import Iterator, Sequence
 from html import escape
 from importlib.resources import files
+from itertools import groupby
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
-from scaler.simulate.report.amounts import comparison, count, difference, duration, number, percent, plural, usd
+from scaler.simulate.report.amounts import comparison, count, difference, duration, number, percent, usd
 from scaler.simulate.report.content import Case, Optimum, PolicyRun, Report
-from scaler.simulate.report.costs import comparison_pictures, cost_split, rows_of, say_comparison
-from scaler.simulate.report.figures import swatch
-from scaler.simulate.report.layers import Layer, layers_of
-from scaler.simulate.report.nodes import Child, clean, node, render
-from scaler.simulate.report.over_time import Shown, pictures
-from scaler.simulate.report.side_by_side import token_fates, waiting_so_far
-from scaler.simulate.report.tables import comparison_table, facts_table, figures_table, offerings_table
+from scaler.simulate.report.costs import comparison_pictures, say_comparison
+from scaler.simulate.report.nodes import clean, node, render
+from scaler.simulate.report.sections import Section, sections_of
+from scaler.simulate.report.tables import comparison_table
 
 _MOST_BINS, _LEAST_BINS = 280, 24
 _BUDGET = 40_000
@@ -58,21 +56,31 @@ def page(report: Report) -> str:
 
 
 def _body(report: Report) -> Element:
-    order = policies_of(report)
-    bins = _bins_for(report)
-    sections: list[tuple[str, str, list[Child]]] = []
-    if report.comparison:
-        sections.append(("comparison", "Policies over all windows", list(_comparison(report, order))))
-    for i, case in enumerate(report.cases):
-        sections.extend(_case(i, case, order, bins, several=len(report.cases) > 1))
-    sections.append(("words", "Words", [node("dl", *_glossary())]))
+    sections = list(_sections(report))
     return node(
         "body",
         node("h1", report.title),
         *_opening(report),
-        node("nav", *(node("a", name, href=f"#{anchor}") for anchor, name, _ in sections)),
-        *(node("section", node("h2", name), *children, id=anchor) for anchor, name, children in sections),
+        *_ways(sections),
+        *(node("section", node("h2", each.heading), *each.children, id=each.anchor) for each in sections),
     )
+
+
+def _sections(report: Report) -> Iterator[Section]:
+    order, bins = policies_of(report), _bins_for(report)
+    if report.comparison:
+        children = [*comparison_pictures(report.comparison, order), comparison_table(report.comparison)]
+        yield Section(anchor="comparison", name="Policies over all windows", children=tuple(children))
+    for i, case in enumerate(report.cases):
+        yield from sections_of(case, f"c{i}", order, bins, place=case.facts.name if len(report.cases) > 1 else "")
+    yield Section(anchor="words", name="Words", children=(node("dl", *_glossary()),))
+
+
+def _ways(sections: Sequence[Section]) -> Iterator[Element]:
+    """Links to the sections, a line for every place."""
+    for place, group in groupby(sections, key=lambda each: each.place):
+        links = (node("a", each.name, href=f"#{each.anchor}") for each in group)
+        yield node("nav", node("b", place) if place else None, *links)
 
 
 def policies_of(report: Report) -> tuple[str, ...]:
@@ -132,68 +140,6 @@ def _tiles(shown: PolicyRun, optimum: Optimum | None) -> Element:
         *(node("div", node("b", big), node("span", small), class_="tile") for big, small in tiles),
         class_="tiles",
     )
-
-
-def _comparison(report: Report, order: Sequence[str]) -> Iterator[Child]:
-    yield from comparison_pictures(report.comparison, order)
-    yield comparison_table(report.comparison)
-
-
-def _case(
-    i: int, case: Case, order: Sequence[str], bins: int, *, several: bool
-) -> Iterator[tuple[str, str, list[Child]]]:
-    layers = layers_of(case)
-    suffix = f": {case.facts.name}" if several else ""
-    together = "Policies side by side" if len(case.runs) > 1 else "Cost and tokens"
-    yield f"c{i}-together", together + suffix, list(_together(case, order, bins))
-    for j, each in enumerate(case.runs):
-        shown = _shown(case, each, layers, bins)
-        yield f"c{i}-run{j}", f"{each.run.summary.policy} over time{suffix}", list(pictures(shown))
-    if case.optimum is not None and case.optimum.timeline is not None:
-        shown = Shown(case=case, name="the optimum", timeline=case.optimum.timeline, layers=layers, most_bins=bins)
-        yield f"c{i}-optimum", f"The optimum over time{suffix}", list(pictures(shown))
-    yield f"c{i}-scenario", f"Scenario{suffix}", list(_scenario(case, layers))
-
-
-def _together(case: Case, order: Sequence[str], bins: int) -> Iterator[Child]:
-    if len(case.runs) > 1 or case.optimum is not None:
-        yield from comparison_pictures(rows_of(case), order)
-    yield cost_split(case)
-    yield waiting_so_far(case, order, bins)
-    yield token_fates(case)
-    yield node("h3", "Figures")
-    if case.optimum is not None and case.optimum.status:
-        yield node(
-            "p",
-            f"Below a figure: its difference to the optimum's. The solver says: {case.optimum.status}.",
-            class_="muted",
-        )
-    yield figures_table(case)
-
-
-def _shown(case: Case, each: PolicyRun, layers: tuple[Layer, ...], bins: int) -> Shown:
-    summary = each.run.summary
-    return Shown(
-        case=case,
-        name=summary.policy,
-        timeline=each.run.timeline,
-        layers=layers,
-        most_bins=bins,
-        set_points=each.set_points,
-        interruptions=summary.interruptions,
-        tokens={
-            "generated": summary.tokens_generated,
-            "salvaged": summary.tokens_salvaged,
-            "wasted": summary.tokens_wasted,
-        },
-    )
-
-
-def _scenario(case: Case, layers: Sequence[Layer]) -> Iterator[Child]:
-    yield facts_table(case.facts)
-    yield node("h3", f"Offerings ({plural(len(case.facts.offerings), 'offering')}), and replicas held on average")
-    swatches = {name: swatch(layer.colour) for layer in layers for name in layer.offerings}
-    yield offerings_table(case, swatches)
 
 
 def _glossary() -> Iterator[Element]:

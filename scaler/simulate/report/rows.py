@@ -39,6 +39,6 @@ class Rows:
         self.chart.text(self.chart.right + 10, self.middle(row) + 4, text, fill=INK)
 
 
-def short(name: str) -> str:
+def short(name: str, longest: int = _LONGEST_NAME) -> str:
     """A name that fits beside its row."""
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}\u2026"
+    return name if len(name) <= longest else f"{name[: longest - 1]}\u2026"

@@ -48,7 +48,7 @@ def _waiting_line(
     place = order.index(name) if name in order else None
     colour, dash = (INK, "6 4") if place is None else (policy_colour(place), policy_dash(place))
     chart.curve(points, colour, dash)
-    chart.label(hours[-1], f"{short(name)} {number(hours[-1])} h", colour, f"{name}: {duration(hours[-1])}")
+    chart.label(hours[-1], f"{short(name, 16)} {hours[-1]:.2f} h", colour, f"{name}: {duration(hours[-1])}")
 
 
 def _say_waiting(case: Case, waited: dict[str, list[float]]) -> str:

@@ -213,3 +213,22 @@ def test_a_comparison_says_how_far_the_cheapest_is_above_the_bound_window_by_win
     row = replace(some_rows()[0], ratio=Spread(value=1.037, low=1.03, high=1.05))
     caption = captioned(Report(title="one", comparison=(row,)), "Cost per 1,000 trained samples, case-a, plenty")
     assert "3.7 % above the bound of 80.00 USD" in caption
+
+
+def test_all_regimes_together_are_shown_only_beside_several_and_win_nothing() -> None:
+    plenty, scarce = (
+        row for row in some_rows(("marginal_value",)) if row.scenario == "small" and row.regime != "mixed"
+    )
+    every = replace(plenty, regime="all")
+    alone = page(Report(title="one regime", comparison=(plenty, every)))
+    assert "all regimes" not in alone
+    assert "Over all windows, marginal_value has the lowest mean cost" in alone
+    both = page(Report(title="two regimes", comparison=(plenty, scarce, every)))
+    assert "<b>Cost per 1,000 trained samples, small, all regimes:</b>" in both
+    assert "of 2 combinations of scenario and regime: marginal_value in 2." in both
+
+
+def test_a_page_of_several_worlds_names_the_world_in_every_heading() -> None:
+    text = page(Report(title="two", cases=(some_case(1, name="here"), some_case(1, name="there"))))
+    assert "<h2>Scenario: here</h2>" in text
+    assert "<h2>Scenario: there</h2>" in text
