@@ -24,4 +24,4 @@ def solve(scenario: Scenario) -> Bound:
 def _too_high(problem: Problem) -> float:
     """A rate (USD a step's demand) above that of any fleet worth having: everything that is held, for half the demand."""
     rent = sum(max(one.held_most) * one.usd_per_h for one in problem.offerings)
-    return 2.0 * (problem.trainer_usd_per_h + rent) * problem.step_s / 3600.0
+    return 2.0 * (problem.trainer_usd_per_h + rent) * problem.hours / problem.steps
