@@ -27,7 +27,6 @@ TraceOption = Annotated[
 WindowsOption = Annotated[int, typer.Option(help="Windows of each trace, spread evenly.")]
 HoursOption = Annotated[float | None, typer.Option(help="Length of a window; the scenario's if left out.")]
 SeedsOption = Annotated[int, typer.Option(help="Seeds of each window, the same for every policy.")]
-DipsOption = Annotated[bool, typer.Option("--ignore-dips", help="Take one-tick falls to 0 out of traces.")]
 JobsOption = Annotated[int, typer.Option(help="Processes.")]
 StoreOption = Annotated[
     Path | None, typer.Option(help="Folder of finished runs, to go on after a stop; the user's cache if left out.")
@@ -131,6 +130,35 @@ def simulate(
 
 
 @app.command()
+def optimum(
+    scenario: ScenarioArg,
+    trace: TraceArg = None,
+    start: StartArg = 0.0,
+    hours: HoursArg = None,
+    seed: SeedArg = 0,
+    ignore_dips: DipsFlag = False,
+    problem: Annotated[
+        Path | None, typer.Option(help="Write the problem itself as JSON, for a solver of your own.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Say what no policy can beat: a proven lower bound of the cost per sample, with the future known."""
+    from scaler.commands.optimum import NOBODY, run_optimum
+    from scaler.commands.worlds import WorldOptions
+
+    options = WorldOptions(
+        scenario=scenario,
+        policy=NOBODY,
+        trace=trace,
+        start_h=start,
+        hours=hours,
+        seed=seed,
+        ignore_dips=ignore_dips,
+    )
+    raise typer.Exit(run_optimum(options, problem, as_json=json))
+
+
+@app.command()
 def scenarios(json: JsonFlag = False) -> None:
     """List the shipped scenarios, a line each."""
     from scaler.commands.simulate import list_scenarios
@@ -186,14 +214,14 @@ def compare(
     hours: HoursOption = None,
     seeds: SeedsOption = 1,
     split: Annotated[Split, typer.Option(help="Part of each trace: train is its first 60 %.")] = Split.ALL,
-    ignore_dips: DipsOption = False,
+    ignore_dips: DipsFlag = False,
     baseline: Annotated[
         str | None, typer.Option(help="Policy to measure gaps from; the best single one if left out.")
     ] = None,
     jobs: JobsOption = 1,
     store: StoreOption = None,
     csv: Annotated[Path | None, typer.Option(help="Write the rows as CSV.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a report as HTML.")] = None,
+    report: ReportArg = None,
     json: JsonFlag = False,
 ) -> None:
     """Put policies side by side over windows of traces, with the clairvoyant optimum beside them."""
@@ -219,7 +247,7 @@ def tune(
         str | None, typer.Option(help="Share the search: journal:FILE, sqlite:///FILE or another database.")
     ] = None,
     fleet: Annotated[Path | None, typer.Option(help="RolloutFleet YAML to put the policy into.")] = None,
-    ignore_dips: DipsOption = False,
+    ignore_dips: DipsFlag = False,
     jobs: JobsOption = 1,
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
     store: StoreOption = None,
