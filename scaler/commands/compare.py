@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scaler.commands.processes import run_jobs
+from scaler.commands.processes import Workers, workers
 from scaler.commands.tables import table_of
 from scaler.config.faults import ConfigError
 from scaler.simulate.compare import DEFAULT_POLICY, Comparison, Group, Row, compare, rows_of
 from scaler.simulate.jobs import Job, Place
 from scaler.simulate.loading import load_scenario, open_trace
 from scaler.simulate.policy_file import PolicyChoice, load_policy
-from scaler.simulate.windows import Split, starts_h
+from scaler.simulate.windows import Split, Window, windows_of
 from scaler.traces.trace import TraceError
 
 _SHOWN = ("cost_usd_per_1k_samples", "ratio", "trainer_wait_ratio", "gap_share")
@@ -74,7 +74,9 @@ def run_compare(grid: Grid, output: Output, *, baseline: str | None, jobs: int, 
         for file in (output.csv, output.report):
             needs_folder(file)
         policies = load_policies(grid.policies)
-        comparison = compare_over(places_of(grid), policies, grid.seeds, baseline=baseline, jobs=jobs, store=store)
+        places = places_of(grid)
+        with workers(jobs) as at_work:
+            comparison = compare_over(places, policies, grid.seeds, at_work, baseline=baseline, store=store)
         _write(comparison, policies, output)
     except (ConfigError, TraceError, ValueError, OSError) as error:
         print(error, file=sys.stderr)
@@ -100,46 +102,48 @@ def load_policies(names: Sequence[str]) -> tuple[PolicyChoice, ...]:
 
 def places_of(grid: Grid) -> tuple[Place, ...]:
     """Every window of every trace for every scenario."""
-    if grid.seeds < 1 or not grid.scenarios:
-        raise ValueError(f"{grid.seeds} seeds of {len(grid.scenarios)} scenarios are nothing to run")
+    if grid.seeds < 1 or grid.windows < 1 or not grid.scenarios:
+        amount = f"{grid.windows} windows with {grid.seeds} seeds of {len(grid.scenarios)} scenarios"
+        raise ValueError(f"{amount} are nothing to run")
     return tuple(
         place
         for scenario in grid.scenarios
         for trace in grid.traces or (None,)
-        for place in _windows(grid, scenario, trace)
+        for place in _places(grid, scenario, trace)
     )
 
 
-def _windows(grid: Grid, scenario: str, trace: str | None) -> Iterator[Place]:
+def _places(grid: Grid, scenario: str, trace: str | None) -> Iterator[Place]:
     hours = load_scenario(scenario).hours if grid.hours is None else grid.hours
-    for window, start_h in enumerate(_starts_h(grid, trace, hours)):
+    for number, window in enumerate(_windows(grid, trace, hours)):
         yield Place(
             scenario=scenario,
             trace=trace,
-            window=window,
-            start_h=start_h,
-            hours=hours,
+            window=number,
+            start_h=window.start_h,
+            hours=window.hours,
             ignore_dips=grid.ignore_dips,
         )
 
 
-def _starts_h(grid: Grid, trace: str | None, hours: float) -> Sequence[float]:
-    if trace is None:
-        return [0.0 for _ in starts_h(hours, hours, grid.windows)]
+def _windows(grid: Grid, trace: str | None, hours: float) -> Sequence[Window]:
+    if trace is None:  # each has a capacity of its own
+        return [windows_of(hours, hours, grid.windows)[0] for _ in range(grid.windows)]
     length_h = open_trace(trace, ignore_dips=grid.ignore_dips).end_s / 3600
-    try:
-        return starts_h(length_h, hours, grid.windows, grid.split)
-    except ValueError as error:
-        raise TraceError(trace, None, str(error)) from None
+    found = windows_of(length_h, hours, grid.windows, grid.split)
+    if found[0].hours < hours:
+        part = "it" if grid.split is Split.ALL else f"its part for {grid.split}"
+        print(f"{trace}: {part} lasts {found[0].hours:.2f} h, so one window of that length", file=sys.stderr)
+    return found
 
 
 def compare_over(
     places: Sequence[Place],
     policies: Sequence[PolicyChoice],
     seeds: int,
+    at_work: Workers,
     *,
     baseline: str | None = None,
-    jobs: int = 1,
     store: Path | None = None,
 ) -> Comparison:
     """Run every policy and the optimum in every place, and compare."""
@@ -152,7 +156,7 @@ def compare_over(
         for place in places
     }
     every = [job for place in places for job in (optimum[place], *(j for js in runs[place].values() for j in js))]
-    found = run_jobs(every, jobs, store, "comparing")
+    found = at_work.run(every, store, "comparing")
     rows: list[Row] = []
     for place in places:
         figures = {name: [found[job] for job in of_seeds] for name, of_seeds in runs[place].items()}

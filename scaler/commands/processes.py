@@ -24,35 +24,46 @@ def default_store() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace" / "runs"
 
 
-def run_jobs(jobs: Sequence[Job], processes: int, store: Path | None, label: str) -> dict[Job, dict[str, Any]]:
-    """The figures of every job. `store` None keeps nothing."""
-    with bar(label, len(jobs)) as advance:
-        found = _here(jobs, store, advance) if processes == 1 else _spread(jobs, processes, store, advance)
-    return {job: found[job] for job in jobs}
+class Workers:
+    """This process, or several others; made by `workers`."""
 
+    def __init__(self, pool: ProcessPoolExecutor | None, processes: int) -> None:
+        self.pool, self.processes = pool, processes
 
-def _here(jobs: Sequence[Job], store: Path | None, advance: Callable[[], None]) -> dict[Job, dict[str, Any]]:
-    found = {}
-    for job in jobs:
-        found[job] = run_job(job, store)
-        advance()
-    return found
-
-
-def _spread(
-    jobs: Sequence[Job], processes: int, store: Path | None, advance: Callable[[], None]
-) -> dict[Job, dict[str, Any]]:
-    found = {}
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        running = {pool.submit(run_job, job, store): job for job in jobs}
-        try:
-            for future in as_completed(running):
-                found[running[future]] = future.result()
+    def run(self, jobs: Sequence[Job], store: Path | None, label: str) -> dict[Job, dict[str, Any]]:
+        """The figures of every job. `store` None keeps nothing."""
+        with bar(label, len(jobs)) as advance:
+            ended = _here(jobs, store) if self.pool is None else _spread(self.pool, jobs, store)
+            found = {}
+            for job, figures in ended:
+                found[job] = figures
                 advance()
+        return {job: found[job] for job in jobs}
+
+
+@contextmanager
+def workers(processes: int) -> Iterator[Workers]:
+    """So many processes at work. `ValueError` for fewer than one."""
+    if processes == 1:
+        yield Workers(None, 1)
+        return
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        try:
+            yield Workers(pool, processes)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return found
+
+
+def _here(jobs: Sequence[Job], store: Path | None) -> Iterator[tuple[Job, dict[str, Any]]]:
+    for job in jobs:
+        yield job, run_job(job, store)
+
+
+def _spread(pool: ProcessPoolExecutor, jobs: Sequence[Job], store: Path | None) -> Iterator[tuple[Job, dict[str, Any]]]:
+    running = {pool.submit(run_job, job, store): job for job in jobs}
+    for future in as_completed(running):
+        yield running[future], future.result()
 
 
 @contextmanager

@@ -4,15 +4,16 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from optuna import Study
+
 from scaler.commands.compare import Grid, needs_folder, places_of
-from scaler.commands.processes import bar, run_jobs
+from scaler.commands.processes import Workers, bar, workers
 from scaler.commands.tables import table_of
 from scaler.config.faults import ConfigError
 from scaler.simulate.fleet_file import fleet_with
@@ -52,6 +53,7 @@ def run_tune(options: TuneOptions) -> int:
         policy = load_policy(policies[0])
         if text is not None:
             fleet_with(policy, text, options.fleet)  # before hours of work, not after
+        open_storage(options.storage)
         answer, found = _tuned(options, policy)
         written = dump_policy(found.policy) if text is None else fleet_with(found.policy, text, options.fleet)
         options.out.write_text(_heading(answer) + written, encoding="utf-8")
@@ -68,92 +70,90 @@ def _tuned(options: TuneOptions, policy: PolicyChoice) -> tuple[dict[str, Any], 
     if options.trials < 1:
         raise ValueError(f"{options.trials} trials are none")
     training = places_of(replace(options.grid, split=Split.TRAIN))
-    testing, untested = _testing(options.grid)
-    bounds = _bounds((*training, *testing), options)
-    search = Search(
-        policy=policy,
-        bounds={place: bounds[place] for place in training},
-        seeds=options.grid.seeds,
-        trials=options.trials,
-        seed=options.seed,
-    )
-    found = _search(search, options)
-    judged = {"start": policy, "tuned": found.policy}
+    testing = _testing(options.grid)
+    with workers(options.jobs) as at_work:
+        optima = at_work.run([Job(place=place) for place in (*training, *testing)], options.store, "bounds")
+        bounds = {job.place: figures["cost_usd_per_1k_samples"] for job, figures in optima.items()}
+        search = Search(
+            policy=policy,
+            bounds={place: bounds[place] for place in training},
+            seeds=options.grid.seeds,
+            trials=options.trials,
+            seed=options.seed,
+        )
+        found = _search(search, options, at_work)
+        judged = _judged({"start": policy, "tuned": found.policy}, bounds, options, at_work)
     ratios = {
-        split: {who: _ratios(choice, places, bounds, options) for who, choice in judged.items()}
+        split: {who: _mean(judged[who], places) for who in judged}
         for split, places in (("train", training), ("test", testing))
     }
-    return _answer(options, search, found, ratios, untested), found
+    return _answer(options, search, found, ratios), found
 
 
-def _testing(grid: Grid) -> tuple[tuple[Place, ...], list[str]]:
-    """The windows to judge on, and of each trace that has none why."""
-    places: list[Place] = []
-    untested: list[str] = []
-    if not grid.traces:  # generated capacity: seeds that training never saw
-        every = places_of(replace(grid, windows=2 * grid.windows))
-        return tuple(place for place in every if place.window >= grid.windows), untested
-    for trace in grid.traces:
-        try:
-            places += places_of(replace(grid, traces=(trace,), split=Split.TEST))
-        except TraceError as error:
-            untested.append(str(error))
-    return tuple(places), untested
+def _testing(grid: Grid) -> tuple[Place, ...]:
+    """The windows to judge on; of generated capacity, seeds that training never saw."""
+    if grid.traces:
+        return places_of(replace(grid, split=Split.TEST))
+    return tuple(place for place in places_of(replace(grid, windows=2 * grid.windows)) if place.window >= grid.windows)
 
 
-def _bounds(places: Sequence[Place], options: TuneOptions) -> dict[Place, float]:
-    jobs = [Job(place=place) for place in places]
-    found = run_jobs(jobs, options.jobs, options.store, "bounds")
-    return {job.place: found[job]["cost_usd_per_1k_samples"] for job in jobs}
+def _judged(
+    policies: Mapping[str, PolicyChoice], bounds: Mapping[Place, float], options: TuneOptions, at_work: Workers
+) -> dict[str, dict[Place, float]]:
+    """Of each policy the mean ratio to the bound over the seeds, by place."""
+    seeds = range(options.grid.seeds)
+    jobs = {
+        (who, place): [Job(place=place, policy=policy, seed=seed) for seed in seeds]
+        for who, policy in policies.items()
+        for place in bounds
+    }
+    found = at_work.run([job for of_seeds in jobs.values() for job in of_seeds], options.store, "judging")
+    ratios: dict[str, dict[Place, float]] = {who: {} for who in policies}
+    for (who, place), of_seeds in jobs.items():
+        ratios[who][place] = fmean(found[job]["cost_usd_per_1k_samples"] for job in of_seeds) / bounds[place]
+    return ratios
 
 
-def _ratios(
-    policy: PolicyChoice, places: Sequence[Place], bounds: Mapping[Place, float], options: TuneOptions
-) -> float | None:
-    """Mean ratio to the bound over these windows; None without any."""
-    jobs = [Job(place=place, policy=policy, seed=seed) for place in places for seed in range(options.grid.seeds)]
-    found = run_jobs(jobs, options.jobs, options.store, "judging")
-    costs = [found[job]["cost_usd_per_1k_samples"] / bounds[job.place] for job in jobs]
-    return fmean(costs) if costs else None
+def _mean(ratios: Mapping[Place, float], places: Sequence[Place]) -> float:
+    return fmean(ratios[place] for place in places)
 
 
-def _search(search: Search, options: TuneOptions) -> Found:
+def _search(search: Search, options: TuneOptions, at_work: Workers) -> Found:
     with tempfile.TemporaryDirectory(prefix="headrace-tune-") as folder, bar("trials", search.trials) as advance:
         url = options.storage
-        if url is None and options.jobs > 1:
+        if url is None and at_work.pool is not None:
             url = f"journal:{folder}/study"
         study = new_study(search, open_storage(url))
         enqueue_start(study, search)
-        if url is None or options.jobs == 1:
+        if url is None or at_work.pool is None:
             optimize(study, search, options.store, advance)
         else:
-            _spread(search, url, options, advance)
+            futures = {
+                at_work.pool.submit(_work, search, url, worker, options.store)
+                for worker in range(1, at_work.processes + 1)
+            }
+            _watch(futures, study, advance)
         return found_in(study, search)
 
 
-def _spread(search: Search, url: str, options: TuneOptions, advance: Callable[[], None]) -> None:
-    """Processes that share the study through its storage."""
-    study = new_study(search, open_storage(url))
+def _watch(left: set[Future[None]], study: Study, advance: Callable[[], None]) -> None:
+    """Show what processes that share a study have done, until they are done."""
     shown = 0
-    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        left = {pool.submit(_work, search, url, worker, options.store) for worker in range(1, options.jobs + 1)}
-        while left:
-            done, left = wait(left, timeout=_POLL_S, return_when=FIRST_EXCEPTION)
-            ended = sum(trial.state in ENDED for trial in study.get_trials(deepcopy=False))
-            for _ in range(shown, ended):
-                advance()
-            shown = max(shown, ended)
-            for future in done:
-                future.result()
+    while left:
+        done, left = wait(left, timeout=_POLL_S, return_when=FIRST_EXCEPTION)
+        ended = sum(trial.state in ENDED for trial in study.get_trials(deepcopy=False))
+        for _ in range(shown, ended):
+            advance()
+        shown = max(shown, ended)
+        for future in done:
+            future.result()
 
 
 def _work(search: Search, url: str, worker: int, store: Path | None) -> None:
     optimize(new_study(search, open_storage(url), worker), search, store)
 
 
-def _answer(
-    options: TuneOptions, search: Search, found: Found, ratios: dict[str, dict[str, float | None]], untested: list[str]
-) -> dict[str, Any]:
+def _answer(options: TuneOptions, search: Search, found: Found, ratios: dict[str, dict[str, float]]) -> dict[str, Any]:
     grid = options.grid
     values = {knob.name: _value_of(found.policy, knob.part, knob.field) for knob in knobs_of(found.policy)}
     return {
@@ -169,7 +169,6 @@ def _answer(
         "train_ratio_tuned": ratios["train"]["tuned"],
         "test_ratio_start": ratios["test"]["start"],
         "test_ratio_tuned": ratios["test"]["tuned"],
-        "untested": untested,
         "params": values,
         "out": str(options.out),
     }
@@ -193,10 +192,10 @@ def _heading(answer: Mapping[str, Any]) -> str:
 
 def _shown(answer: Mapping[str, Any], split: str) -> str:
     before, after = answer[f"{split}_ratio_start"], answer[f"{split}_ratio_tuned"]
-    return "none" if before is None else f"{before:.4f} before, {after:.4f} after"
+    return f"{before:.4f} before, {after:.4f} after"
 
 
 def _for_people(answer: Mapping[str, Any]) -> str:
     params = [{"parameter": name, "value": value} for name, value in answer["params"].items()]
-    lines = (table_of(params), "", _heading(answer).replace("# ", "").rstrip(), *answer["untested"], answer["out"])
+    lines = (table_of(params), "", _heading(answer).replace("# ", "").rstrip(), answer["out"])
     return "\n".join(lines)

@@ -3,7 +3,7 @@
 Policy
 * A row is a policy in a window: the mean over its seeds, the same seeds for every policy.
 * A window's regime is the optimum's own: plenty, it waits less than 2 % and buys no on-demand; scarce, it waits although it
-  buys on-demand; mixed, the rest. On-demand worth less than a thousandth of the cost is none.
+  buys on-demand; mixed, the rest (`scaler.simulate.optimum.bound`).
 * A group is a policy over the windows of a scenario and regime, or of all regimes: means, each with a 95 % interval
   (`bootstrap`), and the share of the gap that it closes, sum(baseline - policy) / sum(baseline - bound), of costs per sample.
 * The baseline is the one named, or the policy with the lowest mean ratio to the bound over all windows, leaving out the
@@ -16,37 +16,17 @@ trained) makes an infinite mean, never a missing one.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import groupby
 from statistics import fmean
 from typing import Any
 
 from scaler.simulate.bootstrap import Interval, block_windows, draws, interval, mean_of, ratio_of
 from scaler.simulate.jobs import OPTIMUM, Place
+from scaler.simulate.optimum import Regime
 
 ALL = "all"
 """Of regimes: every one."""
 DEFAULT_POLICY = "marginal_value"
-PLENTY_WAIT_RATIO = 0.02
-LEAST_ON_DEMAND_RATIO = 1e-3
-
-
-class Regime(StrEnum):
-    """How scarce capacity is, by what the optimum makes of it."""
-
-    PLENTY = "plenty"
-    SCARCE = "scarce"
-    MIXED = "mixed"
-
-
-def regime_of(optimum: Mapping[str, Any]) -> Regime:
-    """The regime of a window, by its optimum's figures."""
-    on_demand_usd = optimum["cost_by_capacity_usd"].get("on-demand", 0.0)
-    buys = on_demand_usd > LEAST_ON_DEMAND_RATIO * optimum["cost_usd"]
-    waits = optimum["trainer_wait_ratio"] >= PLENTY_WAIT_RATIO
-    if waits and buys:
-        return Regime.SCARCE
-    return Regime.MIXED if waits or buys else Regime.PLENTY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +42,8 @@ class Row:
     bound_usd_per_1k_samples: float
     trainer_wait_ratio: float
     bound_wait_ratio: float
+    bound_status: str
+    """The solver's word."""
     figures: Mapping[str, float]
     """Every other number of the summary."""
 
@@ -82,13 +64,14 @@ class Row:
             "ratio": self.ratio,
             "trainer_wait_ratio": self.trainer_wait_ratio,
             "bound_wait_ratio": self.bound_wait_ratio,
+            "bound_status": self.bound_status,
         }
         return jsonable({"policy": self.policy, **where, **mine, **self.figures})
 
 
 def rows_of(place: Place, optimum: Mapping[str, Any], runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Row]:
     """The rows of a window, the optimum's last. `runs`: the figures of each seed by policy."""
-    regime = regime_of(optimum)
+    regime = Regime(optimum["regime"])
     every = {**runs, OPTIMUM: [optimum]}
     return [_row(name, place, regime, optimum, figures) for name, figures in every.items()]
 
@@ -108,6 +91,7 @@ def _row(
         bound_usd_per_1k_samples=optimum["cost_usd_per_1k_samples"],
         trainer_wait_ratio=means.pop("trainer_wait_ratio"),
         bound_wait_ratio=optimum["trainer_wait_ratio"],
+        bound_status=optimum["status"],
         figures=means,
     )
 

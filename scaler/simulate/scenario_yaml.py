@@ -147,6 +147,17 @@ class Launch(YamlModel):
     """Share of the grants that never become ready. Default 0.5%: assumed, within the hard failures of 3.3."""
     timeout_s: PositiveDuration = 1200.0
     """A launch that is not ready by then is replaced. Default 20m: more than the longest boot and load."""
+    refusal_backoff_initial_s: PositiveDuration = 30.0
+    """Wait after the first refusal for capacity. Default 30s: as a fleet's."""
+    refusal_backoff_max_s: PositiveDuration = 900.0
+    """Longest wait after refusals in a row. Default 15m: as a fleet's."""
+
+    def problems(self) -> Iterator[Problem]:
+        """A timeout that kills slow launches; a back-off upside down."""
+        if self.timeout_s < self.boot.longest_s + self.load.longest_s:
+            yield Problem(("timeout",), "shorter than the longest boot and load", "raise it, or lower their most")
+        if self.refusal_backoff_initial_s > self.refusal_backoff_max_s:
+            yield Problem(("refusalBackoffInitial",), "longer than refusalBackoffMax", "lower it, or raise the other")
 
 
 class Notices(YamlModel):
@@ -233,7 +244,7 @@ class Spec(YamlModel):
     hours: Positive
     """Length of a run; at least 12, unless it replays a recording."""
     replay: Flag = False
-    """Made from a recording, and as long as that. Default false."""
+    """Made from a recording: as long as that, and in balance or not, as that was. Default false."""
     interval_s: PositiveDuration = 60.0
     """Time between decisions. Default 60s: events wake the loop as well."""
     job: Job
@@ -268,8 +279,8 @@ class Spec(YamlModel):
     """Stages between rollout and buffer. Default: none."""
     replicas_per_count: ReplicasPerCount = ReplicasPerCount()
     """How a trace's counts become replicas. Default: one each."""
-    generated: Generated
-    """Spot capacity where no trace is named."""
+    generated: Generated | None = None
+    """Spot capacity where no trace is named. Default: a trace must be named."""
 
     @property
     def batch_samples(self) -> int:
@@ -325,7 +336,7 @@ class Spec(YamlModel):
         """Why it could never be balanced, or says nothing."""
         wrong_rates = list(self._rate_problems())
         yield from wrong_rates
-        if not wrong_rates:
+        if not wrong_rates and not self.replay:
             yield from self._room_problems()
         yield from self._shape_problems()
 
@@ -383,16 +394,12 @@ class Spec(YamlModel):
             )
         if self.hours < LEAST_HOURS and not self.replay:
             yield Problem(("hours",), f"{self.hours:g} hours say little of a policy", "write 12 at least")
-        if self.guard_rails.floor > self.balance_replicas:
+        if self.guard_rails.floor > self.balance_replicas and not self.replay:
             yield Problem(("guardRails", "floor"), "the floor alone is more than balance needs", "lower it")
         if self.warm.replicas > self.guard_rails.ceiling:
             yield Problem(("warm", "replicas"), "more than the ceiling", "lower it, or raise the ceiling")
         if self.warm.depth_samples > self.stock_bound_samples:
             yield Problem(("warm", "depthSamples"), "more than staleness admits", f"at most {self.stock_bound_samples}")
-        if self.launch.timeout_s < self.launch.boot.longest_s + self.launch.load.longest_s:
-            yield Problem(
-                ("launch", "timeout"), "shorter than the longest boot and load", "raise it, or lower their most"
-            )
         for index, name in duplicates([block.name for block in self.capacity_blocks]):
             yield Problem(("capacityBlocks", index, "name"), f"block {name} is there twice", "give each its own name")
         for index, service in duplicates([service.name for service in self.services]):

@@ -1,5 +1,6 @@
 """Made-up results of comparisons: an optimum's figures, a policy's figures, and rows of them."""
 
+from pathlib import Path
 from typing import Any
 
 from scaler.simulate.compare import Row, rows_of
@@ -12,8 +13,8 @@ def a_place(window: int = 0, *, trace: str | None = "t.csv", start_h: float | No
     return Place(scenario="small", trace=trace, window=window, start_h=start, **({"hours": 12.0} | facts))
 
 
-def some_figures(cost: float, *, wait: float = 0.0, on_demand: float = 0.0, **facts: Any) -> dict[str, Any]:
-    """A summary of a run that cost 1,000 USD in all, `on_demand` of them so."""
+def some_figures(cost: float, *, wait: float = 0.0, **facts: Any) -> dict[str, Any]:
+    """A run's summary, or an optimum's in plenty."""
     return {
         "scenario": "small",
         "policy": "any",
@@ -21,7 +22,8 @@ def some_figures(cost: float, *, wait: float = 0.0, on_demand: float = 0.0, **fa
         "cost_usd": 1000.0,
         "cost_usd_per_1k_samples": cost,
         "trainer_wait_ratio": wait,
-        "cost_by_capacity_usd": {"spot": 400.0, "on-demand": on_demand},
+        "regime": "plenty",
+        "status": "optimal",
         "interruptions": 3,
         **facts,
     }
@@ -38,3 +40,14 @@ def some_rows(bounds: list[float], trace: str | None = "t.csv", **costs: list[fl
             {name: [some_figures(values[window])] for name, values in costs.items()},
         )
     ]
+
+
+def a_trace_file(folder: Path, hours: int = 10, zones: tuple[str, ...] = ("a", "b")) -> Path:
+    """Two zones of 16 that are gone for an hour in five, one after the other, probed every 10 minutes."""
+    rows = [f"time_utc,{','.join(zones)}"]
+    for tick in range(hours * 6 + 1):
+        counts = [0 if (tick // 6 + 2 * zone) % 5 == 4 else 16 for zone in range(len(zones))]
+        rows.append(f"2025-10-04T{tick // 6:02}:{tick % 6}0:00Z,{','.join(map(str, counts))}")
+    file = folder / "trace.csv"
+    file.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return file

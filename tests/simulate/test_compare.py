@@ -6,25 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaler.simulate.compare import ALL, Group, Regime, best_single, compare, regime_of, rows_of
+from scaler.simulate.compare import ALL, Group, best_single, compare, rows_of
 from scaler.simulate.jobs import OPTIMUM
 from tests.builders.comparisons import a_place, some_figures, some_rows
 
 costs = st.lists(st.floats(1, 100), min_size=6, max_size=6)
-
-
-@pytest.mark.parametrize(
-    ("wait", "on_demand", "regime"),
-    [
-        (0.0, 0.0, Regime.PLENTY),
-        (0.019, 0.5, Regime.PLENTY),
-        (0.02, 0.0, Regime.MIXED),
-        (0.0, 2.0, Regime.MIXED),
-        (0.02, 2.0, Regime.SCARCE),
-    ],
-)
-def test_a_regime_is_what_the_optimum_makes_of_it(wait: float, on_demand: float, regime: Regime) -> None:
-    assert regime_of(some_figures(1.0, wait=wait, on_demand=on_demand)) is regime
 
 
 def test_a_row_is_the_mean_over_the_seeds_and_the_optimum_has_its_own() -> None:
@@ -76,7 +62,7 @@ def test_a_gap_share_does_not_hang_on_the_unit_of_money(
 
 def test_groups_are_by_scenario_and_regime_and_over_all() -> None:
     plenty = some_rows([1.0, 1.0], ours=[1.1, 1.2])
-    scarce = rows_of(a_place(2), some_figures(2.0, wait=0.1, on_demand=100.0), {"ours": [some_figures(4.0)]})
+    scarce = rows_of(a_place(2), some_figures(2.0, regime="scarce"), {"ours": [some_figures(4.0)]})
     groups = compare([*scarce, *plenty]).groups
 
     assert [(group.regime, group.policy, group.windows) for group in groups] == [

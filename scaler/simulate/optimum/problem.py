@@ -26,6 +26,8 @@ class Fall:
     at_s: float
     most_replicas: float
     """By how much it falls: so many it takes at the most."""
+    stays: float
+    """The count after it: it takes nothing before so many others are held."""
     lives: tuple[Life, ...]
 
 
@@ -44,8 +46,8 @@ class OfferingLimits:
     ready_most: tuple[float, ...]
     falls: tuple[Fall, ...] = ()
     """Those that may refund."""
-    minimum_steps: int = 0
-    """What is granted is charged for so many steps; 0 where that follows from the launch time."""
+    minimum_s: float = 0.0
+    """What is granted is charged for so long; 0 where that follows from the launch time."""
     unforeseen_refund_s: float = 0.0
     """Where instances are taken at times of their own: the longest life that is refunded whenever it ends. 0: none is."""
 
@@ -68,16 +70,27 @@ class Stock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """A guard rail over all offerings together: sum of weight * held is at most so much."""
+
+    name: str
+    weights: tuple[float, ...]
+    """By offering, in their order."""
+    mean_most: tuple[float, ...]
+    """Over each step."""
+    falls_most: tuple[float, ...]
+    """At the moments of `Problem.instants_s`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """See `FORMAT.md`."""
 
     scenario: str
-    step_s: float
-    steps: int
-    lag_steps: int
-    """What is ready in a step was held in it and in so many steps before."""
+    edges_s: tuple[float, ...]
+    """Of the steps: one more than there are steps."""
     launch_s: float
-    """Least time from grant to ready; at least `lag_steps` steps."""
+    """Least time from grant to ready."""
     trainer_usd_per_h: float
     goodput_samples_per_s: float
     """Of a ready replica."""
@@ -91,11 +104,19 @@ class Problem:
     """More ready ones than this find no work that the ledger admits."""
     stock: Stock
     offerings: tuple[OfferingLimits, ...]
+    instants_s: tuple[float, ...] = ()
+    """Edges at which capacity falls: `limits` hold just before."""
+    limits: tuple[Limit, ...] = ()
+
+    @property
+    def steps(self) -> int:
+        """How many steps."""
+        return len(self.edges_s) - 1
 
     @property
     def hours(self) -> float:
         """Length of the window."""
-        return self.step_s * self.steps / 3600.0
+        return self.edges_s[-1] / 3600.0
 
     @property
     def trainer_usd(self) -> float:
@@ -114,18 +135,20 @@ class Problem:
             raise ValueError(f"not a problem of format {FORMAT}")
         stock = Stock(**facts.pop("stock"))
         offerings = tuple(_offering(one) for one in facts.pop("offerings"))
-        return cls(stock=stock, offerings=offerings, **facts)
+        limits = tuple(Limit(**_tuples(one)) for one in facts.pop("limits"))
+        return cls(stock=stock, offerings=offerings, limits=limits, **_tuples(facts))
 
 
 def _offering(document: Mapping[str, Any]) -> OfferingLimits:
     facts = dict(document)
-    falls = tuple(
-        Fall(
-            at_s=fall["at_s"],
-            most_replicas=fall["most_replicas"],
-            lives=tuple(Life(**life) for life in fall["lives"]),
-        )
-        for fall in facts.pop("falls")
-    )
-    series = {name: tuple(facts.pop(name)) for name in ("held_most", "ready_most")}
-    return OfferingLimits(falls=falls, **series, **facts)
+    falls = tuple(_fall(fall) for fall in facts.pop("falls"))
+    return OfferingLimits(falls=falls, **_tuples(facts))
+
+
+def _fall(document: Mapping[str, Any]) -> Fall:
+    facts = dict(document)
+    return Fall(lives=tuple(Life(**life) for life in facts.pop("lives")), **facts)
+
+
+def _tuples(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}

@@ -67,8 +67,16 @@ def least_ratio(program: Program, first: float) -> Answer:
     )
 
 
+class _Quiet(highspy.Highs):
+    """It would print a banner on stdout while it is made, where a command's JSON goes."""
+
+    def enableCallbacks(self) -> None:  # noqa: N802 - the solver's name
+        self.silent()
+        super().enableCallbacks()  # type: ignore[no-untyped-call]
+
+
 def _solver(program: Program) -> highspy.Highs:
-    solver = highspy.Highs()
+    solver = _Quiet()  # type: ignore[no-untyped-call]
     for name, value in (("output_flag", False), ("threads", 1), ("random_seed", 0)):
         solver.setOptionValue(name, value)
     model = highspy.HighsLp()

@@ -4,7 +4,8 @@ Everything is exact: a step function stays one, and its mean over a step is take
 on whether its changes fall on the edges of steps. Times in seconds.
 """
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
@@ -35,6 +36,14 @@ class StepFunction:
             if after < before:
                 yield time_s, before - after
 
+    def at(self, time_s: float) -> float:
+        """The value from a time on."""
+        return self.values[int(np.searchsorted(self.times_s, time_s, side="right")) - 1]
+
+    def before(self, time_s: float) -> float:
+        """The value just before a time."""
+        return self.values[max(0, int(np.searchsorted(self.times_s, time_s, side="left")) - 1)]
+
     def means(self, edges_s: Floats) -> Floats:
         """The mean between every two neighbouring edges, which lie in [0, end]."""
         knots = np.array([*self.times_s, self.end_s])
@@ -50,24 +59,45 @@ def of_series(series: Series, end_s: float) -> StepFunction:
 
 
 def window_max(function: StepFunction, from_s: float, to_s: float = 0.0) -> StepFunction:
-    """t -> the greatest value on [t - from_s, t - to_s], as far as that lies after 0; 0 where none of it does."""
+    """T -> the greatest value on [t - from_s, t - to_s], as far as that lies after 0; 0 where none of it does."""
     return _sweep(function, from_s, to_s, lambda value: -value, 0.0)
 
 
 def window_min(function: StepFunction, from_s: float, to_s: float, beyond: float) -> StepFunction:
-    """t -> the least value on [t - from_s, t - to_s], as far as that lies after 0; `beyond` where none of it does."""
+    """T -> the least value on [t - from_s, t - to_s], as far as that lies after 0; `beyond` where none of it does."""
     return _sweep(function, from_s, to_s, lambda value: value, beyond)
+
+
+def fallen(functions: Sequence[StepFunction], weights: Sequence[float], window_s: float) -> StepFunction:
+    """T -> the weighed sum of all falls on (t - window_s, t]."""
+    changes: list[tuple[float, float]] = []
+    for function, weight in zip(functions, weights, strict=True):
+        for time_s, by in function.falls():
+            changes += [(time_s, weight * by), (time_s + window_s, -weight * by)]
+    level, found = 0.0, {0.0: 0.0}
+    end_s = functions[0].end_s if functions else math.inf
+    for time_s, by in sorted(changes):
+        level = max(0.0, level + by)
+        if time_s < end_s:
+            found[time_s] = level
+    times_s, values = zip(*found.items(), strict=True)
+    return StepFunction(times_s, values, end_s)
+
+
+def plus(one: StepFunction, other: StepFunction) -> StepFunction:
+    """Their sum."""
+    return _together(one, other, lambda a, b: a + b)
 
 
 def least_of(one: StepFunction, other: StepFunction) -> StepFunction:
     """The smaller of the two at every time."""
+    return _together(one, other, min)
+
+
+def _together(one: StepFunction, other: StepFunction, of: Callable[[float, float], float]) -> StepFunction:
     times_s = sorted({*one.times_s, *other.times_s})
-    values = [min(_at(one, time_s), _at(other, time_s)) for time_s in times_s]
+    values = [of(one.at(time_s), other.at(time_s)) for time_s in times_s]
     return StepFunction(tuple(times_s), tuple(values), one.end_s)
-
-
-def _at(function: StepFunction, time_s: float) -> float:
-    return function.values[int(np.searchsorted(function.times_s, time_s, side="right")) - 1]
 
 
 def _sweep(
