@@ -4,7 +4,7 @@ import csv
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,8 @@ def run_compare(grid: Grid, output: Output, *, baseline: str | None, jobs: int, 
     except (ConfigError, TraceError, ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    print(json.dumps(comparison.to_json(), indent=1, allow_nan=False) if output.as_json else _for_people(comparison))
+    answer = {"settings": asdict(grid), **comparison.to_json()}
+    print(json.dumps(answer, indent=1, allow_nan=False) if output.as_json else _for_people(comparison))
     return 0
 
 

@@ -54,6 +54,7 @@ def test_there_is_a_row_for_every_policy_window_and_trace_and_the_optimum_beside
 def test_groups_have_estimates_and_a_baseline(tmp_path: Path) -> None:
     answer = _json(tmp_path, "--windows", "4")
 
+    assert answer["settings"]["windows"] == 4
     assert answer["baseline"] in POLICIES.split(",")
     groups = {group["policy"]: group for group in answer["groups"] if group["regime"] == "all"}
     assert set(groups) == {*POLICIES.split(","), "optimum"}
