@@ -51,7 +51,9 @@ class ControllerCallRules:
         self._watch.event("calls launch", command.token, command.offering_id)
         self._check_place("launch")
         if not self._plans.is_persisted(command):
-            self._watch.broke("journal", f"{command.token} was called for before it was persisted, or is another launch")
+            self._watch.broke(
+                "journal", f"{command.token} was called for before it was persisted, or is another launch"
+            )
 
     def launch_answered(self, command: LaunchReplica, outcome: LaunchOutcome) -> None:
         """See `CallRules`."""
@@ -66,7 +68,9 @@ class ControllerCallRules:
         ours = {machine.instance_id for machine in machines}
         foreign = set(command.instance_ids) - ours
         if foreign:
-            self._watch.broke("trainers untouchable", f"{command.replica_id} names {sorted(foreign)}, which are not ours")
+            self._watch.broke(
+                "trainers untouchable", f"{command.replica_id} names {sorted(foreign)}, which are not ours"
+            )
         for machine in machines:
             if machine.replica_id != command.replica_id:
                 self._watch.broke("end", f"{machine.instance_id} is not of {command.replica_id}")

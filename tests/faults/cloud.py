@@ -132,7 +132,9 @@ class Cloud:
             return LaunchOutcome(result=LaunchResult.ALREADY, instance_id=before.instance_id)
         held = Counter(machine.offering_id for machine in self.living())
         if held[command.offering_id] >= self.capacity.get(command.offering_id, 0):
-            result = self.random.choice((LaunchResult.INSUFFICIENT_CAPACITY, LaunchResult.QUOTA, LaunchResult.THROTTLED))
+            result = self.random.choice(
+                (LaunchResult.INSUFFICIENT_CAPACITY, LaunchResult.QUOTA, LaunchResult.THROTTLED)
+            )
             return LaunchOutcome(result=result, message="no")
         machine = self._start(command)
         return LaunchOutcome(result=LaunchResult.LAUNCHED, instance_id=machine.instance_id)

@@ -63,9 +63,7 @@ class Actor:
         return outcome
 
     async def terminate(self, command: TerminateReplica) -> tuple[str, ...]:
-        machines = tuple(
-            self._cloud.machines[name] for name in command.instance_ids if name in self._cloud.machines
-        )
+        machines = tuple(self._cloud.machines[name] for name in command.instance_ids if name in self._cloud.machines)
         self._rules.terminate_called(command, machines)
         await self._travels(lambda: [self._cloud.terminate(machine) for machine in machines])
         ended = tuple(machine.instance_id for machine in machines if self._cloud.terminate(machine))

@@ -13,8 +13,8 @@ from scaler.ledger.contract import (
     Commit,
     CommitOutcome,
     Control,
-    Ledger,
     LeaseReply,
+    Ledger,
     Release,
     StaleEpoch,
     UnitState,
@@ -76,7 +76,9 @@ class LedgerRules:
         marked_s = self._marked_s(args[0]) if method == "drain" else None
         self._read_on(ledger)
         if marked_s is not None and self._marked_s(args[0]) != min(marked_s, args[1]):
-            self._broke("drain", f"{args[0]} was to leave by {marked_s}, then by {args[1]}: now {self._marked_s(args[0])}")
+            self._broke(
+                "drain", f"{args[0]} was to leave by {marked_s}, then by {args[1]}: now {self._marked_s(args[0])}"
+            )
 
     def refused(self, method: str, args: tuple[Any, ...], error: Exception) -> None:
         """The store refused a call."""
@@ -149,7 +151,9 @@ class LedgerRules:
         self._fences[unit_id] = lease.fencing_token
         published = self._published.get(unit_id, 0) if lease.unit.resume is not Resume.RESTART else 0
         if len(lease.progress.tokens) != published:
-            self._broke("progress", f"{unit_id}: {published} tokens published, {len(lease.progress.tokens)} handed over")
+            self._broke(
+                "progress", f"{unit_id}: {published} tokens published, {len(lease.progress.tokens)} handed over"
+            )
         if lease.progress.tokens != expected_tokens(lease.unit.seed, len(lease.progress.tokens)):
             self._broke("progress", f"{unit_id}: tokens were changed on their way")
         self._published[unit_id] = published
@@ -187,7 +191,9 @@ class LedgerRules:
             if outcome is CommitOutcome.REFUSED:
                 continue
             if self._fences.get(commit.unit_id) != commit.fencing_token:
-                self._broke("fence", f"{commit.unit_id}: {args[0]} committed under {commit.fencing_token}, an old fence")
+                self._broke(
+                    "fence", f"{commit.unit_id}: {args[0]} committed under {commit.fencing_token}, an old fence"
+                )
             if (outcome is CommitOutcome.ALREADY) != (known is not None):
                 self._broke("commit", f"{commit.unit_id}: {outcome}, committed before: {known is not None}")
             self._samples.setdefault(commit.unit_id, commit.sample)

@@ -220,7 +220,9 @@ class PlanRules:
                 self._broke("launch token", f"{command.token} was used before")
             refused = self.told.refused.get((command.pool, command.offering_id), Moment())
             if refused.since_s(now) + _TOLERANCE_S < pools[command.pool].refusal_backoff_initial_s:
-                self._broke("back-off", f"{command.offering_id} refused {refused.since_s(now):.1f} s ago and is asked again")
+                self._broke(
+                    "back-off", f"{command.offering_id} refused {refused.since_s(now):.1f} s ago and is asked again"
+                )
 
     def _check_pace(self, rails: GuardRails, plan: Plan, decided: StagePlan, now: Moment) -> None:
         since_s = self._changed.since_s(now) + _TOLERANCE_S
@@ -293,8 +295,10 @@ class _Commands:
 
     def __str__(self) -> str:
         stage = next((each for each in self._plan.stages if each.stage == STAGE), None)
-        sizes = "" if stage is None else (
-            f"{stage.reason.code} desired {stage.desired} requested {stage.requested} ready {stage.ready}"
+        sizes = (
+            ""
+            if stage is None
+            else (f"{stage.reason.code} desired {stage.desired} requested {stage.requested} ready {stage.ready}")
         )
         return f"{sizes}: {' '.join(map(_word, self._plan.commands))}"
 

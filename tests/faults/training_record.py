@@ -30,12 +30,14 @@ class TrainingRecord:
         """A trainer computes a gradient on a batch; worth nothing before its checkpoint."""
         before = self.batches.setdefault(batch_id, groups)
         if before != groups:
-            self.watch.broke("same batch again", f"batch {batch_id} was {before} when it was trained on, now it is {groups}")
+            self.watch.broke(
+                "same batch again", f"batch {batch_id} was {before} when it was trained on, now it is {groups}"
+            )
 
     def save(self, state: TrainerState) -> None:
         """A checkpoint became durable."""
         if state.step:
-            for group in self.batches[state.recent_batches[-1]]:
+            for group in self.batches.get(state.recent_batches[-1], ()) if state.recent_batches else ():
                 step = self.prompts.setdefault(group, state.step)
                 if step != state.step:
                     self.watch.broke("trained twice", f"{group} is in the checkpoints of steps {step} and {state.step}")

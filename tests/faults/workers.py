@@ -144,7 +144,7 @@ class WorkerProcess:
     def _advance(self, unit: HeldUnit, now_s: float) -> None:
         asked = unit.lease.unit
         start, length = len(unit.tokens), full_length(asked)
-        end = max(start, min(length, start + self._random.randint(2, 5)))
+        end = max(start, min(length, start + self._random.randint(1, 5)))
         finish = None
         if end >= length:
             finish = FinishReason.TOKEN_BOUND if end >= asked.max_tokens else FinishReason.STOP
