@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.faults.bugs import BUGS, PlantedBug
+from tests.faults.bugs import BUGS
+from tests.faults.planting import PlantedBug
 from tests.faults.runner import run_schedule
 
 SCHEDULES = 2000
