@@ -105,7 +105,7 @@ class TrainerProcess(Trainer):
             weights=folder,
             checkpoints=folder,
             min_train_s=TRAIN_S,
-            intake=IntakeSettings(poll_s=3.0, look_every_s=9.0, refill_rounds=1, refill_wait_s=6.0),
+            intake=IntakeSettings(poll_s=3.0, look_every_s=9.0, stock_batches=0, refill_rounds=1, refill_wait_s=6.0),
         )
         super().__init__(
             ledger,

@@ -193,6 +193,7 @@ class World:
         self.cloud.troubles = Troubles()
         self.cloud.capacity = dict.fromkeys(self.cloud.capacity, 6)
         self.hosts.engines.infrastructure = self.hosts.engines.slow_call = 0.0
+        self.hosts.engines.speed = 6
         self.hosts.end_old()
         self.store.loss = self.store.doubles_until_s = 0.0
         self.store.away_until_s.clear()
