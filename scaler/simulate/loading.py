@@ -36,7 +36,8 @@ from scaler.simulate.scenario import (
     Scenario,
     TrainerModel,
 )
-from scaler.simulate.scenario_yaml import ScenarioDocument, Service, Spec
+from scaler.simulate.scenario_parts import Service
+from scaler.simulate.scenario_yaml import ScenarioDocument, Spec
 from scaler.simulate.services import service_offering, service_spec, service_stage
 from scaler.traces.registry import load_trace
 from scaler.traces.trace import CapacityTrace, TraceError
