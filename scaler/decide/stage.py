@@ -72,9 +72,11 @@ def ended_ids(commands: tuple[Command, ...]) -> frozenset[str]:
 def decide_stage(case: StageCase) -> StageDecision:
     """Endings always; then hold, or size."""
     partial = partial_list(case.world)
-    if partial is not None:
-        return _held(case, case.memory, len(case.world.counting), partial)
     wish = ask(case.world, case.memory, case.policies.sizing)
+    if partial is not None:
+        # Of the wish only whether signals are fresh: a gap that falls into this hold counts like any other.
+        memory = replace(case.memory, fresh_since_s=wish.memory.fresh_since_s)
+        return _held(case, memory, len(case.world.counting), partial)
     stop = standstill(case.world)
     return _sized(case, wish) if stop is None else _stopped(case, wish, stop)
 

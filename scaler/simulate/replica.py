@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.interruption import InterruptionNotice
+from scaler.model.snapshot import ReplicaView
 from scaler.simulate.groups import Group
 from scaler.simulate.scenario import OfferingModel
 
@@ -48,6 +49,8 @@ class Replica:
     pause_debt_s: float = 0.0
     """Lane time that swaps of weights took and no lane has paid yet."""
     leases: dict[int, Lease] = field(default_factory=dict)
+    shown: tuple[tuple[object, ...], ReplicaView] | None = None
+    """The last view of it, and the state that it showed."""
 
     @property
     def leases_now(self) -> bool:

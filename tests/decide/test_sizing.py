@@ -1,5 +1,6 @@
 """From a wished size to commands: guard rails, holds, refills, memory."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -144,6 +145,28 @@ def test_a_depth_that_is_no_depth_holds(reading: Reading, code: ReasonCode, sizi
 
     assert (plan.commands, plan.stages[0].desired, plan.stages[0].reason.code) == ((), 5, code)
     assert dict(plan.memory.stages)["rollout"].fresh_since_s is None
+
+
+@pytest.mark.parametrize(
+    ("reading", "fresh_since_s"),
+    [
+        pytest.param(fresh(5), NOW_S - 40, id="fresh ones stay fresh"),
+        pytest.param(Reading(5, NOW_S - 31), None, id="stale ones begin anew"),
+    ],
+)
+def test_freshness_is_judged_also_while_a_pool_cannot_be_listed(reading: Reading, fresh_since_s: float | None) -> None:
+    stage = a_stage(
+        some_replicas(5),
+        signals=some_signals(buffered_samples=reading),
+        pools=[a_pool_view(listed_at_s=NOW_S - 100)],
+    )
+    before = remembering(fresh_since_s=NOW_S - 40, desired=5)
+
+    plan = planned(a_snapshot(stage), a_fleet_spec(rate_matched()), before)
+
+    assert plan.stages[0].reason.code is ReasonCode.HOLD_PARTIAL_LIST
+    after = dict(plan.memory.stages)["rollout"]
+    assert after == replace(dict(before.stages)["rollout"], fresh_since_s=fresh_since_s)
 
 
 def test_zero_is_a_depth_like_any_other() -> None:

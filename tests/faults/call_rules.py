@@ -1,10 +1,9 @@
 """What must hold at the moment a controller calls the cloud: it names only what is ours, drained and not the cloud's to take."""
 
-import math
 from collections.abc import Callable
 
 from scaler.act.base import LaunchOutcome, LaunchResult
-from scaler.model.interruption import InterruptionNotice, NoticeKind
+from scaler.model.interruption import InterruptionNotice
 from scaler.model.plan import LaunchReplica, TerminateReplica
 from scaler.model.spec import FleetSpec
 from tests.faults.cloud import Cloud, Machine
@@ -59,8 +58,8 @@ class ControllerCallRules:
     def launch_answered(self, command: LaunchReplica, outcome: LaunchOutcome) -> None:
         """See `CallRules`."""
         self._watch.event("launch answered", command.token, outcome.result)
-        if outcome.result not in (LaunchResult.LAUNCHED, LaunchResult.ALREADY):
-            self._plans.launch_over(command.token)
+        refused = outcome.result not in (LaunchResult.LAUNCHED, LaunchResult.ALREADY)
+        self._plans.launch_answered(command, refused=refused)
 
     def terminate_called(self, command: TerminateReplica, machines: tuple[Machine, ...]) -> None:
         """See `CallRules`."""
@@ -99,9 +98,7 @@ class ControllerCallRules:
 
     def _check_notice(self, machine: Machine) -> None:
         """Until its deadline and a while, a noticed instance is the cloud's to take."""
-        told = [each for each in self._plans.told.notices if each.instance_id == machine.instance_id]
-        deadlines = [each.deadline_s for each in told if each.kind is NoticeKind.SPOT_INTERRUPTION]
-        known = [deadline_s for deadline_s in deadlines if deadline_s is not None and math.isfinite(deadline_s)]
+        known = self._plans.told.deadlines_s(machine.instance_id)
         if not known:
             return
         due_s = min(known) + self._spec().stages[0].drain.reap_after_s

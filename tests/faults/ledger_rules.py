@@ -13,8 +13,8 @@ from scaler.ledger.contract import (
     Commit,
     CommitOutcome,
     Control,
-    Ledger,
     LeaseReply,
+    Ledger,
     Release,
     StaleEpoch,
     UnitState,
@@ -73,7 +73,12 @@ class LedgerRules:
         check = self._checks.get(method)
         if check is not None:
             check(args, reply)
+        marked_s = self._marked_s(args[0]) if method == "drain" else None
         self._read_on(ledger)
+        if marked_s is not None and self._marked_s(args[0]) != min(marked_s, args[1]):
+            self._broke(
+                "drain", f"{args[0]} was to leave by {marked_s}, then by {args[1]}: now {self._marked_s(args[0])}"
+            )
 
     def refused(self, method: str, args: tuple[Any, ...], error: Exception) -> None:
         """The store refused a call."""
@@ -99,11 +104,13 @@ class LedgerRules:
 
     def _read_on(self, ledger: Ledger) -> None:
         events = ledger.history(self._auditor.last_seq)
+        if not events:
+            return
         self._auditor.feed(events)
         self.tally.feed(events)
         findings = self._auditor.findings
         for finding in findings[self._found :]:
-            self._broke("audit", f"{finding.fault}: {finding.subject}: {finding.detail}")
+            self._broke("audit", f"{finding.fault}: {finding.subject}: {finding.message}")
         self._found = len(findings)
         for fell in self.tally.epochs_fell:
             self._broke("leader fence", fell)
@@ -150,6 +157,10 @@ class LedgerRules:
         if lease.progress.tokens != expected_tokens(lease.unit.seed, len(lease.progress.tokens)):
             self._broke("progress", f"{unit_id}: tokens were changed on their way")
         self._published[unit_id] = published
+
+    def _marked_s(self, name: str) -> float | None:
+        worker = self.tally.workers.get(name)
+        return None if worker is None or worker.gone else worker.drain_deadline_s
 
     def _heard_drain(self, name: str, control: Control) -> None:
         worker = self.tally.workers.get(name)

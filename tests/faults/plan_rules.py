@@ -33,6 +33,8 @@ from tests.faults.virtual_loop import HostClock
 from tests.faults.watch import Watch
 
 _SHORT = frozenset({ClampCode.NO_OFFERING, ClampCode.SPEND, ClampCode.HOLD})
+_NOT_SIZED = (ReasonCode.HOLD_NOT_SYNCED, ReasonCode.HOLD_PARTIAL_LIST, ReasonCode.HOLD_POOL_REFUSED)
+"""Holds that say what is there, not what is wanted."""
 _TOLERANCE_S = 0.01
 _STEP_MATTERS_S = 60.0
 """After a clock was set, what was stamped before may be misjudged for about as long."""
@@ -57,8 +59,16 @@ class Told:
     lists: dict[str, dict[str, str]] = field(default_factory=dict)
     """Pool -> replica id -> launch token, of the last complete list."""
     notices: tuple[InterruptionNotice, ...] = ()
+    refused: dict[tuple[str, str], Moment] = field(default_factory=dict)
+    """(pool, offering) -> when it refused, where that was its last answer."""
     first_decided: Moment | None = None
     """When it decided for the first time on rebuilt state."""
+
+    def deadlines_s(self, instance_id: str) -> list[float]:
+        """Of the notices that bind, those that name one."""
+        told = (each for each in self.notices if each.instance_id == instance_id)
+        named = (each.deadline_s for each in told if each.kind is NoticeKind.SPOT_INTERRUPTION)
+        return [deadline_s for deadline_s in named if deadline_s is not None and math.isfinite(deadline_s)]
 
 
 class PlanRules:
@@ -110,7 +120,7 @@ class PlanRules:
         stage, decided = snapshot.stages[0], plan.stages[0]
         self._settle(max(pool.launch_timeout_s for pool in spec.stages[0].pools))
         self._check_shown(stage)
-        self._check_launches(plan)
+        self._check_launches(spec, plan, now)
         self._check_pace(spec.stages[0].guard_rails, plan, decided, now)
         if not self._fresh(spec.stages[0].sizing.name):
             self._not_fresh = now
@@ -136,7 +146,7 @@ class PlanRules:
             self._changed = now
         if decided.reason.code is ReasonCode.PAUSED:
             self._desired = None
-        elif decided.reason.code not in (ReasonCode.HOLD_PARTIAL_LIST, ReasonCode.HOLD_POOL_REFUSED):
+        elif decided.reason.code not in _NOT_SIZED:
             self._desired = decided.desired
         self.desired_now = decided.desired
 
@@ -144,9 +154,13 @@ class PlanRules:
         """Whether exactly this launch was decided and persisted."""
         return self._tokens.get(command.token) == command
 
-    def launch_over(self, token: str) -> None:
-        """It was refused: it need not count any more."""
-        self._open.pop(token, None)
+    def launch_answered(self, command: LaunchReplica, *, refused: bool) -> None:
+        """The controller knows what became of a launch; a refused one need not count any more."""
+        slot = command.pool, command.offering_id
+        self.told.refused.pop(slot, None)
+        if refused:
+            self._open.pop(command.token, None)
+            self.told.refused[slot] = self.now
 
     def _broke(self, rule: str, detail: str) -> None:
         self._watch.broke(rule, detail)
@@ -197,10 +211,18 @@ class PlanRules:
         )
         return more and self._desired is not None and decided.desired > self._desired
 
-    def _check_launches(self, plan: Plan) -> None:
+    def _check_launches(self, spec: FleetSpec, plan: Plan, now: Moment) -> None:
+        pools = {pool.name: pool for pool in spec.stages[0].pools}
         for command in plan.commands:
-            if isinstance(command, LaunchReplica) and command.token in self._tokens:
+            if not isinstance(command, LaunchReplica):
+                continue
+            if command.token in self._tokens:
                 self._broke("launch token", f"{command.token} was used before")
+            refused = self.told.refused.get((command.pool, command.offering_id), Moment())
+            if refused.since_s(now) + _TOLERANCE_S < pools[command.pool].refusal_backoff_initial_s:
+                self._broke(
+                    "back-off", f"{command.offering_id} refused {refused.since_s(now):.1f} s ago and is asked again"
+                )
 
     def _check_pace(self, rails: GuardRails, plan: Plan, decided: StagePlan, now: Moment) -> None:
         since_s = self._changed.since_s(now) + _TOLERANCE_S

@@ -36,10 +36,11 @@ class KeyedTask:
     """Prompts whose answers are of any length up to a bound; every seventh group is worth nothing to the trainer."""
 
     def model(self) -> MoEConfig:
-        return MoEConfig(vocab=97, max_len=32)
+        return MoEConfig(vocab=97, max_len=64)
 
     def prompt(self, seed: int, index: int) -> Prompt:
-        return Prompt(tokens=(1, index % 97), max_tokens=6 + index * 5 % 19, payload={"flat": str(index % 7 == 3)})
+        bound = 44 if index % 4 == 1 else 6 + index * 5 % 15
+        return Prompt(tokens=(1, index % 97), max_tokens=bound, payload={"flat": str(index % 7 == 3)})
 
     def reward(self, payload: Mapping[str, str], tokens: tuple[int, ...]) -> float:
         return 0.5 if payload["flat"] == "True" else (sum(tokens) + len(tokens)) % 5 / 4
@@ -104,7 +105,7 @@ class TrainerProcess(Trainer):
             weights=folder,
             checkpoints=folder,
             min_train_s=TRAIN_S,
-            intake=IntakeSettings(poll_s=2.0, look_every_s=6.0, refill_rounds=1, refill_wait_s=6.0),
+            intake=IntakeSettings(poll_s=3.0, look_every_s=9.0, stock_batches=0, refill_rounds=1, refill_wait_s=6.0),
         )
         super().__init__(
             ledger,

@@ -15,7 +15,7 @@ class TrainingRecord:
     prompts: dict[str, int] = field(default_factory=dict)
     """Group id -> the step in whose checkpoint it is."""
     batches: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """Batch -> groups, as last handed to a trainer."""
+    """Batch -> its groups, when a gradient was first computed on it."""
 
     @property
     def durable_step(self) -> int:
@@ -28,17 +28,17 @@ class TrainingRecord:
 
     def trained(self, batch_id: int, groups: tuple[str, ...]) -> None:
         """A trainer computes a gradient on a batch; worth nothing before its checkpoint."""
-        self.batches[batch_id] = groups
+        before = self.batches.setdefault(batch_id, groups)
+        if before != groups:
+            self.watch.broke(
+                "same batch again", f"batch {batch_id} was {before} when it was trained on, now it is {groups}"
+            )
 
     def save(self, state: TrainerState) -> None:
         """A checkpoint became durable."""
-        before = self.states[-1] if self.states else TrainerState()
-        for batch_id in state.recent_batches:
-            if batch_id in before.recent_batches:
-                continue
-            for group in self.batches.get(batch_id, ()):
-                if group in self.prompts:
-                    step = self.prompts[group]
+        if state.step:
+            for group in self.batches.get(state.recent_batches[-1], ()) if state.recent_batches else ():
+                step = self.prompts.setdefault(group, state.step)
+                if step != state.step:
                     self.watch.broke("trained twice", f"{group} is in the checkpoints of steps {step} and {state.step}")
-                self.prompts[group] = state.step
         self.states.append(state)
