@@ -100,7 +100,7 @@ class Params:
     """How long a spot replica is reckoned to be wanted."""
     shortage_s: float = field(default=1800.0, metadata={"gt": 0.0})
     """How long a shortage is reckoned to last at least: what on-demand is bought for."""
-    stand_in_keep_ratio: float = field(default=0.15, metadata={"ge": 0.0, "le": 1.0})
+    stand_in_keep_ratio: float = field(default=0.1, metadata={"ge": 0.0, "le": 1.0})
     """Hysteresis: how much cheaper capacity that is not taken back counts once it is held."""
     swap_margin_ratio: float = field(default=0.05, metadata={"ge": 0.0, "le": 1.0})
     """How much cheaper than what is held something new must be."""
