@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from policies.base import Sizing
+from policies.long_run_cost import LearnFrom
+from policies.marginal_value import WorthBy
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.reading import MISSING
 from tests.builders.sizing import ALL, EAST, NORTH, ON_DEMAND, WEST, a_question, ask, held, leaving, places, seen
@@ -121,11 +123,38 @@ def test_a_declared_lambda_is_used() -> None:
     assert dict(wish.reason.inputs)["worth_usd_per_h"] == pytest.approx(0.1 * 0.25 * 3600)
 
 
-@pytest.mark.parametrize("switch", ["worth_by=moment", "lambda_from=spending", "refunds_count", "refusals_count"])
-def test_every_part_can_be_switched(switch: str) -> None:
-    name, _, word = switch.partition("=")
+@pytest.mark.parametrize(
+    "switch",
+    [
+        {"worth_by": WorthBy.MOMENT},
+        {"lambda_from": LearnFrom.SPENDING},
+        {"refunds_count": False},
+        {"refusals_count": False},
+        {"hazard_by_age": False, "hazard_by_offering": False},
+    ],
+    ids=lambda switch: next(iter(switch)),
+)
+def test_every_part_can_be_switched(switch: dict[str, Any]) -> None:
+    assert valued(held(EAST, 2), ALL, params=switch).replicas is not None
 
-    assert valued(held(EAST, 2), ALL, params={name: word or False}).replicas is not None
+
+def test_by_the_moment_a_replica_earns_more_the_fewer_there_are() -> None:
+    def worth(count: int) -> float:
+        wish = valued(held(EAST, count), memory=PLENTY, params={"worth_by": WorthBy.MOMENT})
+        return dict(wish.reason.inputs)["worth_usd_per_h"]
+
+    assert (worth(4), worth(1)) == (25.0, 70.0)
+
+
+def test_what_was_spent_and_trained_moves_lambda() -> None:
+    """An hour at 60 + 4 * 10 USD/h and nothing trained, on top of ten hours at balance."""
+    memory = {"at_s": NOW_S - 3600, "spent_usd": 1000.0, "trained_samples": 36_000.0, "version": 5.0}
+    params = {"lambda_from": LearnFrom.SPENDING, "lambda_forget_s": 1e12}
+    wish = valued(held(EAST, 4), memory=memory, params=params, policy_version=fresh(5))
+    after = valued(held(EAST, 4), memory=memory, params=params, policy_version=fresh(5 + 3600 / 32))
+
+    assert dict(wish.reason.inputs)["lambda_usd_per_sample"] == pytest.approx(1100 / 36_000)
+    assert dict(after.reason.inputs)["lambda_usd_per_sample"] == pytest.approx(1100 / 39_600)
 
 
 def test_memory_is_bounded_by_the_offerings() -> None:

@@ -1,6 +1,7 @@
 """Expected rent for an hour of use: by hand where that can be done, and what must hold for any hazards."""
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ hazards = st.lists(st.floats(0, 3), min_size=5, max_size=5).map(tuple)
 hours = st.floats(0.05, 20)
 
 
-def cost(usd: float = 10.0, per_h: tuple[float, ...] = NEVER, refund_h: float = 0.0, **facts: float) -> float:
+def cost(usd: float = 10.0, per_h: tuple[float, ...] = NEVER, refund_h: float = 0.0, **facts: Any) -> float:
     rent = Rent(usd_per_h=usd, hazards_per_h=per_h, refund_h=refund_h, loss_usd=facts.pop("loss_usd", 0.0))
     return rent.per_hour_of_use(**({"age_h": 0.0, "wait_h": 0.0, "use_h": 1.0} | facts))
 
@@ -34,7 +35,7 @@ def cost(usd: float = 10.0, per_h: tuple[float, ...] = NEVER, refund_h: float = 
         pytest.param({"per_h": EVEN, "refund_h": 1.0, "age_h": 1.0}, 10.0, id="beyond the refund's hour: the rent"),
     ],
 )
-def test_by_hand(facts: dict[str, float], expected: float) -> None:
+def test_by_hand(facts: dict[str, Any], expected: float) -> None:
     assert cost(**facts) == pytest.approx(expected)
 
 
@@ -48,7 +49,7 @@ def test_a_hazard_that_falls_with_age_makes_the_old_cheaper_than_the_new() -> No
 def test_it_is_never_below_nothing_and_rises_with_the_rent(
     per_h: tuple[float, ...], wait_h: float, use_h: float, refund_h: float, usd: float
 ) -> None:
-    facts = {"per_h": per_h, "wait_h": wait_h, "use_h": use_h, "refund_h": refund_h, "loss_usd": 1.0}
+    facts: dict[str, Any] = {"per_h": per_h, "wait_h": wait_h, "use_h": use_h, "refund_h": refund_h, "loss_usd": 1.0}
     less, more = cost(usd, **facts), cost(usd + 1, **facts)
 
     assert 0 <= less <= more * (1 + 1e-9)
@@ -62,7 +63,7 @@ def test_what_is_nearer_to_ready_costs_no_more(
 ) -> None:
     """A replica on its way, against a new one like it: or it would be bought twice."""
     near, far = waits
-    facts = {"per_h": (per_h[0],) * 5, "use_h": use_h, "refund_h": refund_h}
+    facts: dict[str, Any] = {"per_h": (per_h[0],) * 5, "use_h": use_h, "refund_h": refund_h}
 
     on_its_way = cost(age_h=far - near, wait_h=near, **facts)
 

@@ -80,7 +80,7 @@ def test_a_preempting_zone_is_remembered_and_comes_back_with_a_launch_that_succe
 
 def test_the_target_falls_only_after_its_delay() -> None:
     memory = hedged(held(EAST, 5)).memory
-    less = {"unblocked_rate_per_s": fresh(0.5), "memory": {**memory, "rate_per_s": 0.5}}
+    less: dict[str, Any] = {"unblocked_rate_per_s": fresh(0.5), "memory": {**memory, "rate_per_s": 0.5}}
     first = hedged(held(EAST, 5), **less)
     later = ask(
         "spot_hedge", a_question(held(EAST, 5), **{**less, "memory": {**first.memory, "lower_since_s": NOW_S - 1200}})
