@@ -31,7 +31,7 @@ from scaler.simulate.optimum.times import Columns, Times
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """min cost @ x - lambda * x[credited] + fixed_usd, with lower <= x <= upper and row_lower <= A x <= row_upper.
+    """min cost @ x - lambda * x[credited] + fixed_usd, with lower <= x <= upper and A x <= row_upper.
 
     A is in rows: `starts`, `index`, `value`. Cost is in USD.
     """
@@ -39,7 +39,6 @@ class Program:
     cost: Floats
     lower: Floats
     upper: Floats
-    row_lower: Floats
     row_upper: Floats
     starts: np.ndarray[tuple[int], np.dtype[np.int32]]
     index: np.ndarray[tuple[int], np.dtype[np.int32]]
@@ -48,14 +47,22 @@ class Program:
     fixed_usd: float
 
 
+Spans: TypeAlias = tuple[Columns, Columns, Floats]
+
+
 @dataclass(frozen=True, slots=True)
 class OfferingColumns:
-    """Where an offering's columns are. `lives`: one array a fall; `charged` is `held` where no minimum binds."""
+    """Where an offering's columns are. `lives`: one array a fall; `charged` is `held` where no minimum binds.
+
+    `lives_held`, `lives_ready`: (step, column, share of the step) of every life, held until its fall, and ready.
+    """
 
     held: Columns
     charged: Columns
     ready: Columns
     lives: tuple[Columns, ...]
+    lives_held: Spans
+    lives_ready: Spans
     free_held: Columns | None
     free_ready: Columns | None
 
@@ -115,7 +122,6 @@ class Builder:
             cost=np.concatenate(self._cost),
             lower=bottom,
             upper=np.concatenate(self._upper),
-            row_lower=np.full(self.rows, -np.inf),
             row_upper=np.concatenate(self._row_upper),
             starts=starts.astype(np.int32),
             index=column.astype(np.int32),
@@ -160,8 +166,9 @@ def _offering(builder: Builder, problem: Problem, times: Times, limits: Offering
         free_held, free_ready = builder.add(held_most), builder.add(ready_most)
         _lag(builder, times, free_held, free_ready)
         _duty(builder, problem, limits, times, free_held, free_ready)
-    found = OfferingColumns(held, charged, ready, lives, free_held, free_ready)
-    _share(builder, times, limits, found)
+    spans = (_spans(times, limits, lives, held=True), _spans(times, limits, lives, held=False))
+    found = OfferingColumns(held, charged, ready, lives, *spans, free_held, free_ready)
+    _share(builder, limits, found)
     return found
 
 
@@ -197,11 +204,11 @@ def _duty(
     builder.at_most(np.zeros(1), (first, ready, shares), (first, held, -ratio * shares))
 
 
-def _share(builder: Builder, times: Times, limits: OfferingLimits, found: OfferingColumns) -> None:
+def _share(builder: Builder, limits: OfferingLimits, found: OfferingColumns) -> None:
     """Paid and refunded replicas share the offering's capacity, and a fall takes no more than it falls by."""
     for columns, most, free, spans in (
-        (found.held, limits.held_most, found.free_held, spans_of(times, limits, found.lives, held=True)),
-        (found.ready, limits.ready_most, found.free_ready, spans_of(times, limits, found.lives, held=False)),
+        (found.held, limits.held_most, found.free_held, found.lives_held),
+        (found.ready, limits.ready_most, found.free_ready, found.lives_ready),
     ):
         touched = np.arange(len(columns)) if free is not None else np.unique(spans[0])
         row_of = np.zeros(len(columns), dtype=np.int64)
@@ -214,10 +221,7 @@ def _share(builder: Builder, times: Times, limits: OfferingLimits, found: Offeri
         builder.at_most(np.array([fall.most_replicas]), (np.zeros(len(lives), dtype=np.int64), lives, 1.0))
 
 
-def spans_of(
-    times: Times, limits: OfferingLimits, lives: Sequence[Columns], *, held: bool
-) -> tuple[Columns, Columns, Floats]:
-    """(step, column, share of the step) of every life, held until its fall or ready."""
+def _spans(times: Times, limits: OfferingLimits, lives: Sequence[Columns], *, held: bool) -> Spans:
     rows: list[Columns] = [np.zeros(0, dtype=np.int64)]
     columns: list[Columns] = [np.zeros(0, dtype=np.int64)]
     shares: list[Floats] = [np.zeros(0)]
@@ -234,9 +238,9 @@ def spans_of(
 def _flow(builder: Builder, problem: Problem, times: Times, layout: Layout) -> None:
     """stock[k] + worked[k] <= stock[k - 1] + goodput * ready[k]; and no more ready ones than find work."""
     steps = np.arange(problem.steps)
-    ready: list[tuple[Columns, Columns, Floats]] = []
-    for limits, found in zip(problem.offerings, layout.offerings, strict=True):
-        ready += [(steps, found.ready, np.ones(problem.steps)), spans_of(times, limits, found.lives, held=False)]
+    ready: list[Spans] = []
+    for found in layout.offerings:
+        ready += [(steps, found.ready, np.ones(problem.steps)), found.lives_ready]
         if found.free_ready is not None:
             ready.append((steps, found.free_ready, np.ones(problem.steps)))
     made_by_one = problem.goodput_samples_per_s * times.lasts_s / layout.unit_samples
@@ -269,9 +273,9 @@ def add_limits(builder: Builder, problem: Problem, times: Times, offerings: Sequ
     for limit in problem.limits:
         means: list[Term] = []
         before: list[Term] = []
-        for weight, limits, found, instant in zip(limit.weights, problem.offerings, offerings, instants, strict=True):
+        for weight, found, instant in zip(limit.weights, offerings, instants, strict=True):
             if weight:
-                row, column, share = spans_of(times, limits, found.lives, held=True)
+                row, column, share = found.lives_held
                 means += [(steps, found.held, weight), (row, column, weight * share)]
                 before.append((moments, instant, weight))
         builder.at_most(np.array(limit.mean_most), *means)
