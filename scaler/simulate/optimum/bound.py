@@ -113,12 +113,12 @@ class Use:
 
 def use_of(columns: OfferingColumns, x: Floats) -> Use:
     """What the solution holds of an offering."""
-    refunded, ready = np.zeros(len(columns.held)), x[columns.ready].copy()
-    for filled, (step, column, share) in ((refunded, columns.lives_held), (ready, columns.lives_ready)):
-        np.add.at(filled, step, x[column] * share)
-    if columns.free_held is not None and columns.free_ready is not None:
-        refunded += x[columns.free_held]
-        ready += x[columns.free_ready]
+    step, column, share = columns.lives_held
+    refunded: Floats = np.bincount(step, weights=x[column] * share, minlength=len(columns.held)).astype(float)
+    if columns.free_held is not None:
+        refunded = refunded + x[columns.free_held]
+    parts = (columns.ready, columns.taken_ready, columns.free_ready)
+    ready = sum((x[part] for part in parts if part is not None), np.zeros(len(columns.held)))
     return Use(x[columns.held], x[columns.charged], refunded, ready)
 
 

@@ -1,13 +1,14 @@
 """The linear program of a problem: minimise cost - lambda * credited samples.
 
 Columns, all bounded (so that any multipliers at all give a bound, see `certificate`); replicas are means over a step,
-samples are in units of what the trainer takes in a mean step:
+samples are in units of what the trainer takes in a mean step. What is ready counts as far as it works.
 
     held[o, k]      paid replicas held             0 .. held_most
     charged[o, k]   paid for, only where a billing minimum is longer than a launch
     grants[o, k]    the same: grants, shared out between the two edges of their step
     ready[o, k]     of `held`, ready               0 .. ready_most
     lives[o, f, i]  replicas that fall f takes for nothing, by the moment of their grant
+    taken_ready[o, k]  of `lives`, ready
     free_held, free_ready [o, k]   refunded replicas where instances are taken at times of their own
     instant[o, t]   replicas held just before the falls of a moment, only where a guard rail limits them
     worked[k]       samples that the trainer works off
@@ -63,6 +64,7 @@ class OfferingColumns:
     lives: tuple[Columns, ...]
     lives_held: Spans
     lives_ready: Spans
+    taken_ready: Columns | None
     free_held: Columns | None
     free_ready: Columns | None
 
@@ -167,9 +169,18 @@ def _offering(builder: Builder, problem: Problem, times: Times, limits: Offering
         _lag(builder, times, free_held, free_ready)
         _duty(builder, problem, limits, times, free_held, free_ready)
     spans = (_spans(times, limits, lives, held=True), _spans(times, limits, lives, held=False))
-    found = OfferingColumns(held, charged, ready, lives, *spans, free_held, free_ready)
+    taken_ready = _taken(builder, ready_most, spans[1]) if lives else None
+    found = OfferingColumns(held, charged, ready, lives, *spans, taken_ready, free_held, free_ready)
     _share(builder, limits, found)
     return found
+
+
+def _taken(builder: Builder, ready_most: Floats, lives_ready: Spans) -> Columns:
+    """Refunded replicas that are ready: not all are as soon, nor as long, as their lives could be."""
+    taken_ready, steps = builder.add(ready_most), np.arange(len(ready_most))
+    step, column, share = lives_ready
+    builder.at_most(np.zeros(len(steps)), (steps, taken_ready, 1.0), (step, column, -share))
+    return taken_ready
 
 
 def _lag(builder: Builder, times: Times, held: Columns, ready: Columns) -> None:
@@ -183,7 +194,8 @@ def _lag(builder: Builder, times: Times, held: Columns, ready: Columns) -> None:
 def _minimum(builder: Builder, limits: OfferingLimits, times: Times, held: Columns, usd: Floats) -> Columns:
     """Grants are charged for a while: charged >= held, its growth is granted, and grants of late are charged."""
     steps = np.arange(len(held))
-    most = float(max(limits.held_most)) * len(held) + limits.warm_replicas
+    # Far above what can be: a decision a second, each filling the offering anew.
+    most = 2.0 * max(limits.held_most) * (times.edges_s[-1] + len(held) + 1) + limits.warm_replicas
     charged = builder.add(np.full(len(held), most), usd)
     grants = builder.add(np.full(len(held), most))
     nothing = np.zeros(len(held))
@@ -206,17 +218,12 @@ def _duty(
 
 def _share(builder: Builder, limits: OfferingLimits, found: OfferingColumns) -> None:
     """Paid and refunded replicas share the offering's capacity, and a fall takes no more than it falls by."""
-    for columns, most, free, spans in (
-        (found.held, limits.held_most, found.free_held, found.lives_held),
-        (found.ready, limits.ready_most, found.free_ready, found.lives_ready),
-    ):
-        touched = np.arange(len(columns)) if free is not None else np.unique(spans[0])
-        row_of = np.zeros(len(columns), dtype=np.int64)
-        row_of[touched] = np.arange(len(touched))
-        terms: list[Term] = [(row_of[touched], columns[touched], 1.0), (row_of[spans[0]], spans[1], spans[2])]
-        if free is not None:
-            terms.append((row_of[touched], free[touched], 1.0))
-        builder.at_most(np.array(most)[touched], *terms)
+    steps = np.arange(len(found.held))
+    if found.lives or found.free_held is not None:
+        others = [(steps, columns, 1.0) for columns in (found.free_held,) if columns is not None]
+        builder.at_most(np.array(limits.held_most), (steps, found.held, 1.0), found.lives_held, *others)
+        others = [(steps, columns, 1.0) for columns in (found.taken_ready, found.free_ready) if columns is not None]
+        builder.at_most(np.array(limits.ready_most), (steps, found.ready, 1.0), *others)
     for fall, lives in zip(limits.falls, found.lives, strict=True):
         builder.at_most(np.array([fall.most_replicas]), (np.zeros(len(lives), dtype=np.int64), lives, 1.0))
 
@@ -238,11 +245,12 @@ def _spans(times: Times, limits: OfferingLimits, lives: Sequence[Columns], *, he
 def _flow(builder: Builder, problem: Problem, times: Times, layout: Layout) -> None:
     """stock[k] + worked[k] <= stock[k - 1] + goodput * ready[k]; and no more ready ones than find work."""
     steps = np.arange(problem.steps)
-    ready: list[Spans] = []
-    for found in layout.offerings:
-        ready += [(steps, found.ready, np.ones(problem.steps)), found.lives_ready]
-        if found.free_ready is not None:
-            ready.append((steps, found.free_ready, np.ones(problem.steps)))
+    ready: list[Spans] = [
+        (steps, columns, np.ones(problem.steps))
+        for found in layout.offerings
+        for columns in (found.ready, found.taken_ready, found.free_ready)
+        if columns is not None
+    ]
     made_by_one = problem.goodput_samples_per_s * times.lasts_s / layout.unit_samples
     made = [(row, column, -made_by_one[row] * share) for row, column, share in ready]
     first = np.where(steps == 0, problem.stock.slack / layout.unit_samples, 0.0)
@@ -287,7 +295,8 @@ def _instants(
     builder: Builder, problem: Problem, times: Times, limits: OfferingLimits, found: OfferingColumns
 ) -> Columns:
     """Held just before the falls of a moment: what is ready soon after, the lives that end later, those that must stay."""
-    most = max(limits.held_most) + limits.warm_replicas
+    # The most that the rows below can ask for.
+    most = max(limits.ready_most) + sum(fall.most_replicas + fall.stays for fall in limits.falls)
     instants = builder.add(np.full(len(problem.instants_s), float(most)))
     falls = dict(zip((fall.at_s for fall in limits.falls), zip(limits.falls, found.lives, strict=True), strict=True))
     for at_s, instant in zip(problem.instants_s, instants, strict=True):

@@ -89,7 +89,7 @@ class _Quiet(highspy.Highs):
 
 def _solver(program: Program) -> highspy.Highs:
     solver = _Quiet()  # type: ignore[no-untyped-call]
-    for name, value in (("threads", 1), ("random_seed", 0), ("simplex_strategy", PRIMAL)):
+    for name, value in (("random_seed", 0), ("simplex_strategy", PRIMAL)):
         solver.setOptionValue(name, value)
     model = highspy.HighsLp()
     model.num_col_, model.num_row_ = len(program.cost), len(program.row_upper)
