@@ -66,7 +66,8 @@ def world(*offerings: TinyOffering, **facts: float) -> TinyWorld:
             world(TinyOffering((1,) * 6, 2.0), TinyOffering((1,) * 6, 4.0, spot=False)), id="on-demand-beside-spot"
         ),
         pytest.param(
-            world(TinyOffering((2, 2, 2, 0, 0, 0), 1.0), warm=2, taken_a_step=100.0), id="a-stock-lasts-through-an-outage"
+            world(TinyOffering((2, 2, 2, 0, 0, 0), 1.0), warm=2, taken_a_step=100.0),
+            id="a-stock-lasts-through-an-outage",
         ),
         pytest.param(
             world(TinyOffering((2, 2, 2, 0, 0, 0), 1.0), warm=2, taken_a_step=100.0, stock_most=100.0),
