@@ -138,7 +138,6 @@ def _lives(problem: Json, o: int, offering: Json, k: int, *, held: bool) -> Term
 def _limits(rows: Rows, problem: Json) -> None:
     if not problem["limits"]:
         return
-    edges = problem["edges_s"]
     for limit in problem["limits"]:
         for k, most in enumerate(limit["mean_most"]):
             held: Terms = {}

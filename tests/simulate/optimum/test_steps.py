@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaler.simulate.optimum.grid import MOST_STEPS, PLAIN_STEPS, edges_of
+from scaler.simulate.optimum.grid import MOST_LAUNCHES, MOST_STEPS, PLAIN_STEPS, edges_of
 from scaler.simulate.optimum.steps import StepFunction, fallen, window_max, window_min
 
 END_S = 100.0
@@ -63,6 +63,7 @@ def test_steps_are_no_longer_than_a_launch_and_end_where_capacity_falls(
     assert edges[-1] == end_s
     assert np.all(np.diff(edges) > 0)
     if len(edges) <= MOST_STEPS:
-        assert np.all(np.diff(edges) <= min(max(launch_s, end_s / PLAIN_STEPS), 300) * (1 + 1e-6))
+        longest_s = launch_s if launch_s >= end_s / MOST_LAUNCHES else end_s / PLAIN_STEPS
+        assert np.all(np.diff(edges) <= min(longest_s, 300) * (1 + 1e-6))
         near = [np.min(np.abs(edges - fall)) for fall in falls]
         assert all(distance <= 1e-3 for distance in near)
