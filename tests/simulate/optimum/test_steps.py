@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaler.simulate.optimum.grid import MOST_LAUNCHES, MOST_STEPS, PLAIN_STEPS, edges_of
@@ -24,12 +24,14 @@ def seen(function: StepFunction, from_s: float, to_s: float) -> list[float]:
     return [function.at(t) for t in np.arange(max(0.0, from_s), to_s + 0.25, 0.5)] if to_s >= 0 else []
 
 
+@settings(max_examples=30, deadline=None)
 @given(functions, windows)
 def test_the_greatest_value_of_late(function: StepFunction, window: int) -> None:
     found = window_max(function, window)
     assert [found.at(t) for t in HALVES] == [max(seen(function, t - window, t)) for t in HALVES]
 
 
+@settings(max_examples=30, deadline=None)
 @given(functions, windows, windows)
 def test_the_least_value_of_a_window_that_ended_before(function: StepFunction, one: int, other: int) -> None:
     from_s, to_s = max(one, other), min(one, other)
@@ -44,6 +46,7 @@ def test_means_times_lengths_are_the_integral(function: StepFunction, inner: set
     assert float(function.means(edges) @ np.diff(edges)) == pytest.approx(whole)
 
 
+@settings(max_examples=30, deadline=None)
 @given(functions, windows)
 def test_what_fell_of_late(function: StepFunction, window: int) -> None:
     found = fallen([function], [2.0], window)
