@@ -46,7 +46,7 @@ from policies.merit import Market, in_merit_order
 from policies.moves import moved, not_lowered
 from policies.offer_history import HOUR_S, Learning, learn
 from policies.offers import Offer, offers
-from policies.pricing import Asked, Option, Pricing, options
+from policies.pricing import Asked, Option, Pricing
 from policies.spot_supply import WANTED, SpotSupply, spot_supply
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.plan import Reason, ReasonCode
@@ -98,6 +98,8 @@ class Params:
     """How long a spot replica is reckoned to be wanted."""
     shortage_s: float = field(default=1800.0, metadata={"gt": 0.0})
     """How long a shortage is reckoned to last at least: what on-demand is bought for."""
+    stand_in_keep_ratio: float = field(default=0.15, metadata={"ge": 0.0, "le": 1.0})
+    """Hysteresis: how much cheaper capacity that is not taken back counts once it is held."""
     swap_margin_ratio: float = field(default=0.05, metadata={"ge": 0.0, "le": 1.0})
     """How much cheaper than what is held something new must be."""
     crowding_ratio: float = field(default=0.1, metadata={"ge": 0.0, "le": 1.0})
@@ -113,7 +115,7 @@ class Params:
     refusal_forget_s: float = field(default=1800.0, metadata={"gt": 0.0})
 
     rate_time_constant_s: float = field(default=300.0, metadata={"ge": 0.0})
-    goodput_time_constant_s: float = field(default=3600.0, metadata={"ge": 0.0})
+    goodput_time_constant_s: float = field(default=10800.0, metadata={"ge": 0.0})
     initial_goodput_per_replica_per_s: float | None = field(default=None, metadata={"gt": 0.0})
 
 
@@ -140,6 +142,7 @@ def size(view: SizingInput, params: Params) -> Sizing:
         fleet_replicas=demand.balance or 0.0,
         margin_ratio=params.swap_margin_ratio,
         crowding_ratio=params.crowding_ratio,
+        keep_ratio=params.stand_in_keep_ratio,
         refunds_count=params.refunds_count,
         refusals_count=params.refusals_count,
     )
@@ -245,7 +248,7 @@ class _Desk:
 
     def sizing(self, known: Sequence[Offer], memory: Mapping[str, float]) -> Sizing:
         market = self._market(0.0)
-        taken, left = in_merit_order(options(self.pricing, known), market)
+        taken, left = in_merit_order([option for offer in known for option in self.pricing.options(offer)], market)
         launches = [option.item.offer for option in taken if isinstance(option.item, Asked)]
         supply = sum(option.weight for option in taken)
         cheapest = min((offer.usd_per_h for offer in known if offer.spot), default=0.0)

@@ -1,7 +1,8 @@
 """What each replica costs for an hour of use, the held ones from now on and those that could be had from their launch on.
 
 Spot is reckoned to be used for `use_h`; capacity that is not taken back stands in for a shortage, and is used as long as that
-lasts (`stand_in_h`). A new one must be cheaper than a held one by `margin_ratio`, and counts as dearer the more an offering
+lasts (`stand_in_h`). Hysteresis: what stands in counts as cheaper by `keep_ratio` once it is held, since it would have to be
+launched again; a new spot replica must be cheaper than a held one by `margin_ratio`. It counts as dearer the more its offering
 holds already, up to `crowding_ratio` of its rent for the whole fleet: what is together goes together.
 
 How many may be asked for at once. Refusals in a row make the engine wait long, so an offering that refused is asked for one,
@@ -12,7 +13,6 @@ Non-goals: how many replicas are wanted.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -49,39 +49,42 @@ class Pricing:
     fleet_replicas: float
     margin_ratio: float
     crowding_ratio: float
+    keep_ratio: float
     refunds_count: bool
     refusals_count: bool
 
-    def held(self, offer: Offer) -> list[Option]:
-        """The replicas held there, at what they cost from now on."""
+    def options(self, offer: Offer) -> list[Option]:
+        """The replicas held there, at what they cost from now on, and those that may be asked for."""
         rent, used_h = self._rent(offer), self._used_h(offer)
         granted = self.history.grant_ratio(offer) if self.refusals_count else 1.0
-        return [self._held(replica, rent, used_h, granted) for replica in offer.held]
+        kept = 1.0 if offer.spot else 1 - self.keep_ratio
+        costs: dict[tuple[float, float], float] = {}
+        found: list[Option] = []
+        for replica in offer.held:
+            age, wait_h = _about(age_h(replica, self.now_s)), _about(self.to_wait_h(replica))
+            if (age, wait_h) not in costs:
+                costs[age, wait_h] = rent.per_hour_of_use(age_h=age, wait_h=wait_h, use_h=used_h) * kept
+            at_risk = rent.hazards_per_h[bucket_of(age)] * self.launch_h
+            asked = replica.phase is ReplicaPhase.REQUESTED
+            weight = granted if asked else max(LEAST_WEIGHT, 1 - at_risk)
+            found.append(Candidate(item=replica, usd_per_h=costs[age, wait_h], weight=weight, name=replica.replica_id))
+        return found + self._possible(offer, rent, used_h, granted)
 
-    def _held(self, replica: ReplicaView, rent: Rent, used_h: float, granted: float) -> Option:
-        age = age_h(replica, self.now_s)
-        at_risk = rent.hazards_per_h[bucket_of(age)] * self.launch_h
-        asked = replica.phase is ReplicaPhase.REQUESTED
-        return Candidate(
-            item=replica,
-            usd_per_h=rent.per_hour_of_use(age_h=age, wait_h=self.to_wait_h(replica), use_h=used_h),
-            weight=granted if asked else max(LEAST_WEIGHT, 1 - at_risk),
-            name=replica.replica_id,
-        )
-
-    def possible(self, offer: Offer) -> list[Option]:
-        """Those that may be asked for there now."""
-        fresh = self.fresh_usd_per_h(offer) * (1 + self.margin_ratio if offer.spot else 1.0)
+    def _possible(self, offer: Offer, rent: Rent, used_h: float, granted: float) -> list[Option]:
+        most = self._askable(offer) if offer.usable else 0
+        if not most:
+            return []
+        fresh = rent.per_hour_of_use(age_h=0.0, wait_h=self.launch_h, use_h=used_h)
+        fresh *= 1 + self.margin_ratio if offer.spot else 1.0
         crowding = self.crowding_ratio * offer.usd_per_h / max(1.0, self.fleet_replicas) if offer.spot else 0.0
-        weight = self.history.grant_ratio(offer) if self.refusals_count else 1.0
         return [
             Candidate(
                 item=Asked(offer=offer),
                 usd_per_h=fresh + crowding * (len(offer.held) + i),
-                weight=weight,
+                weight=granted,
                 name=f"~{offer.name}",
             )
-            for i in range(self._askable(offer) if offer.usable else 0)
+            for i in range(most)
         ]
 
     def fresh_usd_per_h(self, offer: Offer) -> float:
@@ -114,6 +117,6 @@ class Pricing:
         return max(0, (1 if offer.view.refusals else 2 + 2 * young) - requested)
 
 
-def options(pricing: Pricing, known: Sequence[Offer]) -> list[Option]:
-    """All of them, held and possible."""
-    return [option for offer in known for option in (*pricing.held(offer), *pricing.possible(offer))]
+def _about(hours: float) -> float:
+    """Rounded to a minute up to a day, beyond which age makes no difference: so that most replicas share their sums."""
+    return round(min(hours, 24.0) * 60) / 60
