@@ -47,7 +47,7 @@ from policies.moves import moved, not_lowered
 from policies.offer_history import HOUR_S, Learning, learn
 from policies.offers import Offer, offers
 from policies.pricing import Asked, Option, Pricing
-from policies.spot_supply import WANTED, SpotSupply, spot_supply
+from policies.spot_supply import WANTED, Expectation, SpotSupply, spot_supply
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.plan import Reason, ReasonCode
 from scaler.model.reading import Freshness
@@ -75,8 +75,10 @@ class Params:
     lambda_usd_per_sample: float | None = field(default=None, metadata={"gt": 0.0})
     """Long-run cost of an accepted sample, where it is known. Default: learnt."""
     lambda_from: LearnFrom = LearnFrom.AVAILABILITY
-    availability_prior_s: float = field(default=3600.0, metadata={"gt": 0.0})
-    """How long a time what spot gives at first weighs as much as."""
+    expected_spot_ratio: float = field(default=0.6, metadata={"ge": 0.0, "le": 1.0})
+    """Share of the balance that spot is expected to give in the long run, before that was seen."""
+    expected_spot_weight_s: float = field(default=3600.0, metadata={"ge": 0.0})
+    """How long a time of seeing that weighs as much as."""
     availability_forget_s: float = field(default=21600.0, metadata={"gt": 0.0})
     lambda_prior_s: float = field(default=43200.0, metadata={"gt": 0.0})
     """Learnt from spending: how long a time of full demand the start weighs as much as."""
@@ -130,9 +132,7 @@ def size(view: SizingInput, params: Params) -> Sizing:
     memory = {**demand.memory, **history.sums}
     if not demand.goodput or not known:
         return _unmeasured(view, known, memory)
-    supply = spot_supply(
-        view, known, demand, prior_s=params.availability_prior_s, forget_s=params.availability_forget_s
-    )
+    supply = spot_supply(view, known, demand, _expectation(params))
     pricing = Pricing(
         now_s=view.now_s,
         history=history,
@@ -168,6 +168,14 @@ def _learning(params: Params) -> Learning:
         by_age=params.hazard_by_age,
         by_offering=params.hazard_by_offering,
         answers_forget_s=params.refusal_forget_s,
+    )
+
+
+def _expectation(params: Params) -> Expectation:
+    return Expectation(
+        ratio=params.expected_spot_ratio,
+        weight_s=params.expected_spot_weight_s,
+        forget_s=params.availability_forget_s,
     )
 
 

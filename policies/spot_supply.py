@@ -2,7 +2,7 @@
 
     s  mean share of the balance n* that spot held            p  share of the time in which it was short by more than one
 
-Both are means since the start that turn into exponential ones (time constant `forget_s`); the first reading weighs `prior_s`. A
+Both are means since the start that turn into exponential ones (time constant `forget_s`), and begin with what is expected. A
 fleet that wants less than n* of spot, because its buffer is full, is not short: what was wanted last is in the memory.
 A new fleet that holds none and was not refused yet is no sign of scarcity.
 
@@ -20,6 +20,8 @@ from policies.offers import Offer
 SHARE, SHORT_SHARE, AVERAGED_S = "spot_share", "short_share", "share_averaged_s"
 SHORT_SINCE_S, WANTED = "short_since_s", "spot_wanted"
 MOST_SHORT_SHARE = 0.95
+FIRST_S = 3600.0
+"""What the first reading counts as: capacity stays as it is for hours rather than minutes (research/spot-policies.md 1.3)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +50,16 @@ class SpotSupply:
         return max(usual_s * max(1.0, share / (1 - share)), so_far_s)
 
 
-def spot_supply(
-    view: SizingInput, known: Sequence[Offer], demand: Demand, *, prior_s: float, forget_s: float
-) -> SpotSupply:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """What is expected of spot before it was seen: `ratio` for s and 1 - p, worth as much as `weight_s` of seeing."""
+
+    ratio: float
+    weight_s: float
+    forget_s: float
+
+
+def spot_supply(view: SizingInput, known: Sequence[Offer], demand: Demand, expected: Expectation) -> SpotSupply:
     """The means after this reading; `demand` has a goodput."""
     balance = demand.balance or 0.0
     wanted = min(balance, view.memory.get(WANTED, balance))
@@ -62,11 +71,13 @@ def spot_supply(
     averaged_s = remembered(view.memory, AVERAGED_S)
     since_s = view.memory.get(SHORT_SINCE_S, view.now_s) if short else None
     if before is None or short_before is None or averaged_s is None:
+        before, short_before, averaged_s = expected.ratio, 1 - expected.ratio, expected.weight_s
         new = not there and not any(offer.view.refusals for offer in spot)
-        first = (1.0, 0.0) if new else (share, float(short))
-        return SpotSupply(share=first[0], short_share=first[1], short_since_s=since_s, averaged_s=prior_s)
-    averaged_s = min(forget_s, averaged_s + demand.elapsed_s)
-    gain = min(1.0, demand.elapsed_s / averaged_s)
+        seen_s = 0.0 if new else FIRST_S
+    else:
+        seen_s = demand.elapsed_s
+    averaged_s = min(expected.forget_s, averaged_s + seen_s)
+    gain = min(1.0, seen_s / averaged_s)
     return SpotSupply(
         share=before + gain * (share - before),
         short_share=short_before + gain * (short - short_before),
