@@ -85,14 +85,13 @@ def _record(options: RecordOptions) -> int:
 
 def _figures(kept: Kept, rates: Rates) -> dict[str, float]:
     """What a replay is held against, under the names that `headrace simulate` gives it."""
-    lost = max(0, kept.tokens_generated - rates.tokens_committed)
     return {
         "hours": (rates.end_s - rates.start_s) / 3600,
         "policy_updates": rates.updates,
         "trainer_wait_ratio": rates.wait_ratio,
         "interruptions": len(kept.interruptions),
         "tokens_generated": kept.tokens_generated,
-        "tokens_wasted": lost + rates.tokens_too_stale,
+        "tokens_wasted": max(0, kept.tokens_generated - rates.tokens_committed - rates.tokens_in_progress),
     }
 
 

@@ -16,11 +16,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median, pstdev
 
+from scaler.demo.summary import tokens_in_progress
 from scaler.ledger.history import EventKind, HistoryEvent
 from scaler.localcloud.state import InstanceRecord
 from scaler.traces.trace import TraceError
 
-_FILTERED, _STALE = "filtered", "stale"
+_FILTERED = "filtered"
 _ENDS = frozenset({EventKind.COMMITTED, EventKind.RELEASED})
 
 
@@ -53,8 +54,8 @@ class Rates:
     load: Times
     warm_replicas: int
     tokens_committed: int
-    tokens_too_stale: int
-    """Committed, and dropped with their group for staleness."""
+    tokens_in_progress: int
+    """Kept at the end for units that wait to be continued."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -104,11 +105,12 @@ class Meter:
     trained: dict[int, tuple[float, float, int]] = field(default_factory=dict)
     """Batch -> (taken, acknowledged, groups)."""
     filtered_groups: int = 0
-    group_tokens: dict[str, int] = field(default_factory=dict)
-    tokens_too_stale: int = 0
+    tokens_in_progress: int = 0
 
     def feed(self, events: Iterable[HistoryEvent]) -> None:
-        """Take events in."""
+        """Take a whole history in."""
+        events = tuple(events)
+        self.tokens_in_progress = tokens_in_progress(events)
         for event in events:
             if self.start_s is None:
                 self.start_s = event.at_s
@@ -129,10 +131,7 @@ class Meter:
             self._dropped(event)
 
     def _dropped(self, event: HistoryEvent) -> None:
-        for entry in event.entries:
-            self.filtered_groups += entry.data["reason"] == _FILTERED
-            if entry.data["reason"] == _STALE:
-                self.tokens_too_stale += self.group_tokens.get(entry.subject, 0)
+        self.filtered_groups += sum(entry.data["reason"] == _FILTERED for entry in event.entries)
 
     def _worker(self, event: HistoryEvent) -> None:
         if event.worker is None:
@@ -151,9 +150,7 @@ class Meter:
 
     def _committed(self, event: HistoryEvent) -> None:
         for entry in event.entries:
-            tokens, group = int(entry.data["tokens"] or 0), entry.subject.rpartition("/")[0]
-            self.tokens.append(tokens)
-            self.group_tokens[group] = self.group_tokens.get(group, 0) + tokens
+            self.tokens.append(int(entry.data["tokens"] or 0))
             leased_at_s = self.leased.pop(entry.subject, None)
             if leased_at_s is not None and entry.data["attempt"] == 1:
                 self.units_s.append(max(1e-3, event.at_s - leased_at_s))
@@ -182,7 +179,7 @@ class Meter:
             sigma=pstdev([math.log(unit_s) for unit_s in self.units_s]),
             most_tokens=math.ceil(mean_tokens * longest) + 1,
             tokens_committed=sum(self.tokens),
-            tokens_too_stale=self.tokens_too_stale,
+            tokens_in_progress=self.tokens_in_progress,
             boot=_times(list(self._boots(instances))),
             load=_times([worker.load_s for worker in self.workers.values() if worker.load_s is not None]),
             warm_replicas=sum(

@@ -33,7 +33,7 @@ class Offering:
     @property
     def offering_id(self) -> str:
         """Stable name, unique in a pool."""
-        return "/".join((self.instance_type, self.zone, self.capacity_type))
+        return f"{self.instance_type}/{self.zone}/{self.capacity_type}"
 
 
 class ReplicaPhase(StrEnum):

@@ -1,5 +1,6 @@
 """Random small worlds for the bound, and policies that know what no policy may know."""
 
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -198,7 +199,9 @@ def _policy(d: Draw, scenario: Scenario) -> PolicySpec:
     makers: tuple[Callable[[], object], ...] = (
         lambda: static.Params(replicas=d.randint(0, 6)),
         lambda: rate_match.Params(headroom_ratio=d.random() / 2, fill_horizon_s=d.choice((120.0, 1200.0))),
-        lambda: buffer_band.Params(low_mark=d.random(), high_mark=1.0 + 2 * d.random(), settle_s=d.choice((30.0, 300.0))),
+        lambda: buffer_band.Params(
+            low_mark=d.random(), high_mark=1.0 + 2 * d.random(), settle_s=d.choice((30.0, 300.0))
+        ),
         lambda: spot_hedge.Params(extra_replicas=d.randint(0, 2), fallback=d.random() < 0.5),
         lambda: rlboost.Params(initial_replicas=d.randint(1, 4)),
         lambda: uniform_progress.Params(progress_ratio=0.3 + 0.7 * d.random(), gang=d.random() < 0.5),
@@ -207,7 +210,9 @@ def _policy(d: Draw, scenario: Scenario) -> PolicySpec:
         lambda: a_whim(d.randrange(10**9), scenario, farms=True, most=d.randint(1, 6)),
     )
     params = d.choice(makers)()
-    return PolicySpec(name=type(params).__module__.rpartition(".")[2] if type(params) is not Whim else "whim", params=params)
+    return PolicySpec(
+        name=type(params).__module__.rpartition(".")[2] if type(params) is not Whim else "whim", params=params
+    )
 
 
 def a_whim(seed: int, scenario: Scenario, *, farms: bool, most: int) -> Whim:
@@ -218,4 +223,4 @@ def a_whim(seed: int, scenario: Scenario, *, farms: bool, most: int) -> Whim:
 
 def _falls(series: Series) -> tuple[float, ...]:
     changes = list(series.changes())
-    return tuple(later[0] for before, later in zip(changes, changes[1:], strict=False) if later[1] < before[1])
+    return tuple(later[0] for before, later in itertools.pairwise(changes) if later[1] < before[1])
