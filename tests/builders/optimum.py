@@ -1,10 +1,10 @@
 """Random small worlds for the bound, and policies that know what no policy may know."""
 
-import itertools
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
 
@@ -223,4 +223,4 @@ def a_whim(seed: int, scenario: Scenario, *, farms: bool, most: int) -> Whim:
 
 def _falls(series: Series) -> tuple[float, ...]:
     changes = list(series.changes())
-    return tuple(later[0] for before, later in itertools.pairwise(changes) if later[1] < before[1])
+    return tuple(later[0] for before, later in pairwise(changes) if later[1] < before[1])

@@ -69,7 +69,10 @@ def _rails(scenario: Scenario, held: Sequence[Held]) -> Iterator[_Rail]:
         most = max(stage.guard_rails.max_replicas, sum(one.warm for one in held))
         yield _Rail("ceiling", everything, float(most), plus(_noticed(scenario, held, everything), drains))
     cap = min(stage.guard_rails.max_spend_usd_per_h, fleet.max_spend_usd_per_h or math.inf)
-    yield _plain_rail(scenario, held, "spend", tuple(one.model.usd_per_h for one in held), cap)
+    nodes = {pool.name: pool.nodes_per_replica for pool in stage.pools}
+    # As the engine reckons rent: the price of the offering, the nodes of the pool.
+    rents = tuple(one.model.offering.price_usd_per_h * nodes[one.model.pool] for one in held)
+    yield _plain_rail(scenario, held, "spend", rents, cap)
     for pool in stage.pools:
         inside = tuple(float(one.model.pool == pool.name) for one in held)
         yield _plain_rail(scenario, held, f"pool {pool.name}", inside, float(pool.max_replicas))

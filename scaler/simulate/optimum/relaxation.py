@@ -3,8 +3,6 @@
 import math
 from collections.abc import Iterable
 
-import numpy as np
-
 from scaler.simulate.optimum.grid import edges_of
 from scaler.simulate.optimum.problem import Fall, Life, OfferingLimits, Problem, Stock
 from scaler.simulate.optimum.rails import Held, limits_of
@@ -140,15 +138,13 @@ def _falls(scenario: Scenario, one: Held, edges_s: Floats) -> Iterable[Fall]:
 
 
 def _lives(scenario: Scenario, fall_s: float, refund_s: float, edges_s: Floats) -> Iterable[Life]:
-    """Lives whose mixtures cover all that there are: between two moments of grant everything that counts is linear."""
+    """Lives whose mixtures are all that there are: between two moments of grant everything that counts is linear."""
+    launch_s = scenario.launch.least_ready_s
     gone_s = min(fall_s + scenario.notices.outlive_s, scenario.end_s)
     first_s = max(0.0, fall_s - refund_s)
     cut = edges_s[(edges_s > fall_s) & (edges_s < gone_s)] - refund_s
-    moments = {first_s, fall_s, gone_s - refund_s, *edges_s.tolist(), *cut.tolist()}
+    moments = {first_s, fall_s, gone_s - refund_s, *edges_s.tolist(), *(edges_s - launch_s).tolist(), *cut.tolist()}
     for granted_s in sorted(moment for moment in moments if first_s <= moment <= fall_s):
-        # Ready from an edge on, no later than a launch after the grant.
-        ready_from_s = float(edges_s[np.searchsorted(edges_s, granted_s + scenario.launch.least_ready_s, "right") - 1])
-        ready_from_s = max(ready_from_s, granted_s)
         ready_to_s = min(gone_s, granted_s + refund_s)
-        if ready_to_s > ready_from_s:
-            yield Life(granted_s=granted_s, ready_from_s=ready_from_s, ready_to_s=ready_to_s)
+        if ready_to_s > granted_s + launch_s:
+            yield Life(granted_s=granted_s, ready_from_s=granted_s + launch_s, ready_to_s=ready_to_s)
