@@ -260,6 +260,7 @@ async def test_a_replica_hands_over_and_is_ended_once_it_holds_no_lease(world: W
         pytest.param("away", id="the ledger is away, so nobody knows whether it holds leases"),
         pytest.param("other", id="the instance belongs to another replica now"),
         pytest.param("gone", id="the instance is gone already"),
+        pytest.param("joined", id="its worker has registered meanwhile, and may lease at any moment"),
     ],
 )
 async def test_nothing_is_ended_unless_the_precondition_holds_now(world: World, change: str) -> None:
@@ -270,6 +271,8 @@ async def test_nothing_is_ended_unless_the_precondition_holds_now(world: World, 
         world.ledger.away = change == "away"
         if change == "other":
             world.pool.put(replace(an_instance("i"), replica_id="somebody else"))
+        if change == "joined":
+            world.ledger.put(a_worker("i"))
         if change == "gone":
             world.pool.instances.clear()
         await running.turn()
@@ -319,7 +322,8 @@ async def test_a_newer_controller_in_the_ledger_ends_this_one(world: World) -> N
 
 async def test_one_failing_command_stops_none_of_the_others(world: World) -> None:
     world.pool.put(an_instance("i"), an_instance("j"))
-    world.ledger.put(a_worker("i"), a_worker("j", leases=1))
+    mark = DrainMark(deadline_s=world.clock.now_s() + 60, reason="size_down", epoch=1)
+    world.ledger.put(a_worker("i", drain=mark), a_worker("j", leases=1))
     world.script.plans = [(a_launch("t1"), a_drain("j", world.clock.now_s() + 60), an_end("i"))]
 
     async def launch(command: LaunchReplica) -> LaunchOutcome:
