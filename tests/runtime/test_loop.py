@@ -59,6 +59,23 @@ async def test_readings_of_a_ledger_that_went_away_grow_old_and_keep_their_value
     assert after.freshness(running.snapshot.now_s, 30.0) is Freshness.STALE
 
 
+async def test_a_ledger_that_was_away_for_long_tells_of_workers_anew_from_its_return_on(world: World) -> None:
+    async with a_controller(world) as running:
+        await running.turn()
+        began_s = running.snapshot.stages[0].workers_since_s
+        world.ledger.away = True
+        for _ in range(3):
+            await running.turn()
+            assert running.snapshot.stages[0].workers_since_s == began_s, "a moment's absence is no gap"
+        await running.turn()
+        assert running.snapshot.stages[0].workers_since_s == running.snapshot.now_s
+        world.ledger.away = False
+        await running.turn()
+        back_s = running.snapshot.now_s
+        await running.turn()
+    assert running.snapshot.stages[0].workers_since_s == back_s > (began_s or 0.0)
+
+
 async def test_a_pool_that_went_away_keeps_its_replicas_and_the_time_of_its_list(world: World) -> None:
     world.pool.put(an_instance("i"))
     async with a_controller(world) as running:
