@@ -206,7 +206,7 @@ class StageWorld:
         return not is_noticed(replica) and self.now_s - since_s > self.pools[replica.pool].spec.launch_timeout_s
 
     def launch_seen_since_s(self, replica: ReplicaView) -> float | None:
-        """When its launch time-out began: at its launch, or anew when the ledger came back; an instance's worker is seen there."""
+        """When its launch time-out began: at its launch, or anew when the ledger, where its worker is seen, came back."""
         launched_at_s, workers_since_s = finite(replica.launched_at_s), finite(self.view.workers_since_s)
         if launched_at_s is None or workers_since_s is None or replica.phase is ReplicaPhase.REQUESTED:
             return launched_at_s
