@@ -76,7 +76,8 @@ class Registered:
 
     Field names of `params` carry their unit (`_s`, `_ratio`, `_usd`, plain numbers else; a rate `_per_s` is a plain
     number), from which the YAML's form follows: durations and percentages are strings there. Bounds are in the fields'
-    metadata (`ge`, `gt`, `le`); checks across fields are in `__post_init__` and raise `ValueError`.
+    metadata (`ge`, `gt`, `le`); checks across fields are in `__post_init__` and raise `ValueError`. What `headrace tune`
+    searches is there too: `tune`, (low, high) or (low, high, "log"), or the values of a flag or word; without it a field stays.
     """
 
     params: type

@@ -37,12 +37,12 @@ class MarkUnit(StrEnum):
 class Params:
     """The band, and the steps taken outside it. `low_mark` is below `high_mark`, else `ValueError`."""
 
-    low_mark: float = field(default=0.5, metadata={"ge": 0.0})
-    high_mark: float = field(default=1.5, metadata={"gt": 0.0})
+    low_mark: float = field(default=0.5, metadata={"ge": 0.0, "tune": (0.0, 2.0)})
+    high_mark: float = field(default=1.5, metadata={"gt": 0.0, "tune": (0.5, 6.0)})
     marks_in: MarkUnit = MarkUnit.STEPS
-    step_up_replicas: int = field(default=1, metadata={"ge": 1})
-    step_down_replicas: int = field(default=1, metadata={"ge": 1})
-    settle_s: float = field(default=60.0, metadata={"ge": 0.0})
+    step_up_replicas: int = field(default=1, metadata={"ge": 1, "tune": (1, 8, "log")})
+    step_down_replicas: int = field(default=1, metadata={"ge": 1, "tune": (1, 8, "log")})
+    settle_s: float = field(default=60.0, metadata={"ge": 0.0, "tune": (30.0, 3600.0, "log")})
 
     def __post_init__(self) -> None:
         if not self.low_mark < self.high_mark:

@@ -17,7 +17,7 @@ from scaler.model.snapshot import OfferingView
 class Params:
     """How long an interruption is held against its offering."""
 
-    reclaiming_s: float = field(default=600.0, metadata={"ge": 0.0})
+    reclaiming_s: float = field(default=600.0, metadata={"ge": 0.0, "tune": (0.0, 7200.0)})
 
 
 def place(

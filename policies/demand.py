@@ -9,11 +9,14 @@ What the goodput may learn. Workers that idle because the buffer is full, becaus
 used up look slow and are not; dividing by that would buy more of them, which would look slower still. So it goes down only
 while the buffer is below `target` and every ready replica has work; it goes up at any time. Zero counts as not measured.
 
+The first readings count for little: until it is older than its time constant, its age is the time constant.
+
 Invariants: rate missing, stale or invalid, or goodput invalid: hold; a goodput that is not fresh while replicas are ready
 never lowers (`may_lower`).
 Non-goals: what to do with the number.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -25,8 +28,8 @@ from scaler.model.plan import Reason, ReasonCode
 from scaler.model.reading import Freshness, Reading
 from scaler.model.snapshot import Signals, StageView
 
-AT_S, RATE, GOODPUT = "at_s", "rate_per_s", "goodput_per_s"
-"""Memory: when it was last updated, and the two averages (samples/s)."""
+AT_S, RATE, GOODPUT, SINCE_S = "at_s", "rate_per_s", "goodput_per_s", "goodput_since_s"
+"""Memory: when it was last updated, the two averages (samples/s), and since when the goodput is averaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,14 +83,21 @@ def read_demand(view: SizingInput, averaging: Averaging, target_samples: float) 
     )
     measured = _fresh_goodput(view)
     goodput = _goodput(view, averaging, measured, elapsed_s, target_samples)
-    memory = {AT_S: view.now_s, RATE: rate}
     return Demand(
         rate=rate,
         goodput=goodput,
         may_lower=measured is not None or view.ready == 0,
         elapsed_s=max(0.0, elapsed_s),
-        memory=memory if goodput is None else {**memory, GOODPUT: goodput},
+        memory={AT_S: view.now_s, RATE: rate, **_goodput_memory(view, goodput)},
     )
+
+
+def _goodput_memory(view: SizingInput, goodput: float | None) -> Mapping[str, float]:
+    if goodput is None:
+        return {}
+    if GOODPUT not in view.memory:
+        return {GOODPUT: goodput, SINCE_S: view.now_s}
+    return {GOODPUT: goodput, **({SINCE_S: view.memory[SINCE_S]} if SINCE_S in view.memory else {})}
 
 
 def admitted_samples(signals: Signals) -> float:
@@ -111,7 +121,8 @@ def _goodput(
         return before
     if before is not None and measured < before and _idles(view.stage, target):
         return before
-    return smooth(before, measured, elapsed_s, averaging.goodput_time_constant_s)
+    young_s = max(0.0, view.now_s - view.memory.get(SINCE_S, -math.inf))
+    return smooth(before, measured, elapsed_s, min(averaging.goodput_time_constant_s, young_s))
 
 
 def _idles(stage: StageView, target: float) -> bool:

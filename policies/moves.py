@@ -1,8 +1,8 @@
 """From launches and releases that a policy wants to one size that the engine carries out.
 
-The engine knows one number, and either grows or shrinks. So launches go first and what is to go waits for them: a replica
-given up for a better one is held until the better one is asked for. Where guard rails did not allow the last growth (ceiling,
-spend), waiting would last for ever: then releases go first.
+The engine knows one number, and either grows or shrinks. So either launches go first, and what is to go waits until its better
+one is asked for, or releases go first, for a policy that names only what can be spared already. Where guard rails did not
+allow the last growth (ceiling, spend), launches would wait for ever: then releases go first in any case.
 
 Invariants: never launches and releases at once; without either the size is what counts now.
 """
@@ -26,11 +26,12 @@ def moved(
     *,
     memory: Mapping[str, float],
     reason: Reason,
+    releases_first: bool = False,
 ) -> Sizing:
-    """Wish for the launches, else for the releases (the first of them first), else for what there is."""
+    """Wish for the launches, else for the releases (the first of them first), else for what there is; or the other way round."""
     count = len(view.counting)
     more = sum(place.replicas for place in launches)
-    if releases and (not more or _growth_was_refused(view)):
+    if releases and (releases_first or not more or _growth_was_refused(view)):
         wanted, launches = count - len(releases), ()
     else:
         wanted = count + more

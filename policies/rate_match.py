@@ -42,11 +42,11 @@ MOST_REPLICAS = 10**9
 class Params:
     """Set-points and time constants. `target_depth_steps` is at most `max_depth_steps`, else `ValueError`."""
 
-    headroom_ratio: float = field(default=0.1, metadata={"ge": 0.0, "le": 1.0})
-    target_depth_steps: float = field(default=1.0, metadata={"ge": 0.0})
-    max_depth_steps: float = field(default=2.0, metadata={"gt": 0.0})
-    fill_horizon_s: float = field(default=300.0, metadata={"gt": 0.0})
-    lower_slack_ratio: float = field(default=0.1, metadata={"ge": 0.0, "le": 1.0})
+    headroom_ratio: float = field(default=0.1, metadata={"ge": 0.0, "le": 1.0, "tune": (0.0, 0.5)})
+    target_depth_steps: float = field(default=1.0, metadata={"ge": 0.0, "tune": (0.0, 3.0)})
+    max_depth_steps: float = field(default=2.0, metadata={"gt": 0.0, "tune": (0.5, 6.0)})
+    fill_horizon_s: float = field(default=300.0, metadata={"gt": 0.0, "tune": (120.0, 14400.0, "log")})
+    lower_slack_ratio: float = field(default=0.1, metadata={"ge": 0.0, "le": 1.0, "tune": (0.0, 0.5)})
     rate_time_constant_s: float = field(default=60.0, metadata={"ge": 0.0})
     goodput_time_constant_s: float = field(default=120.0, metadata={"ge": 0.0})
     initial_goodput_per_replica_per_s: float | None = field(default=None, metadata={"gt": 0.0})

@@ -45,11 +45,11 @@ FEWEST_ACTIVE = 2
 class Params:
     """N_Extra, the delays of the target, and the averages behind it."""
 
-    extra_replicas: int = field(default=1, metadata={"ge": 0})
+    extra_replicas: int = field(default=1, metadata={"ge": 0, "tune": (0, 6)})
     """N_Extra: spot replicas beyond the target."""
-    fallback: bool = True
+    fallback: bool = field(default=True, metadata={"tune": (True, False)})
     """Whether on-demand stands in until spot is ready."""
-    lower_delay_s: float = field(default=1200.0, metadata={"ge": 0.0})
+    lower_delay_s: float = field(default=1200.0, metadata={"ge": 0.0, "tune": (60.0, 7200.0, "log")})
     """How long less must have been enough before the target falls."""
     rate_time_constant_s: float = field(default=300.0, metadata={"ge": 0.0})
     goodput_time_constant_s: float = field(default=900.0, metadata={"ge": 0.0})

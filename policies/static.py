@@ -13,7 +13,7 @@ from scaler.model.plan import Reason, ReasonCode
 class Params:
     """How many."""
 
-    replicas: int = field(metadata={"ge": 0})
+    replicas: int = field(metadata={"ge": 0, "tune": (1, 128, "log")})
 
 
 def size(_view: SizingInput, params: Params) -> Sizing:

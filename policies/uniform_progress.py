@@ -45,12 +45,12 @@ TO_THE_END = "to_the_end"
 class Params:
     """The line, the changeover, and the averages of the demand."""
 
-    progress_ratio: float = field(default=0.9, metadata={"gt": 0.0, "le": 1.0})
+    progress_ratio: float = field(default=0.9, metadata={"gt": 0.0, "le": 1.0, "tune": (0.3, 1.0)})
     """rho: share of the unblocked demand to be met."""
-    horizon_s: float = field(default=43200.0, metadata={"gt": 0.0})
-    changeover_s: float = field(default=360.0, metadata={"ge": 0.0})
+    horizon_s: float = field(default=43200.0, metadata={"gt": 0.0, "tune": (7200.0, 172800.0, "log")})
+    changeover_s: float = field(default=360.0, metadata={"ge": 0.0, "tune": (60.0, 3600.0, "log")})
     """d: from a launch until the replica works."""
-    gang: bool = True
+    gang: bool = field(default=True, metadata={"tune": (True, False)})
     """All or nothing, as its authors run several instances; otherwise replica by replica."""
     rate_time_constant_s: float = field(default=300.0, metadata={"ge": 0.0})
     goodput_time_constant_s: float = field(default=900.0, metadata={"ge": 0.0})

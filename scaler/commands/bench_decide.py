@@ -16,6 +16,7 @@ from typing import Any
 
 from policies.registry import SIZING
 from scaler.commands.bench_fleets import Question, questions
+from scaler.commands.tables import table_of
 from scaler.decide import decide
 from scaler.model.snapshot import ReplicaView
 
@@ -33,7 +34,7 @@ def run_bench(policy: str, sizes: str, seconds: float, *, as_json: bool) -> int:
         print(error, file=sys.stderr)
         return 2
     cases = [measure(name, *fleet, seconds) for fleet in fleets for name in policies]
-    print(json.dumps({"cases": cases}, indent=1) if as_json else _table(cases))
+    print(json.dumps({"cases": cases}, indent=1) if as_json else table_of(cases))
     return 0
 
 
@@ -118,10 +119,3 @@ def _timed_s(call: Callable[[], None]) -> float:
 def percentile(values: Sequence[float], ratio: float) -> float:
     """The smallest value that at least this share of the values does not exceed (nearest rank)."""
     return sorted(values)[max(0, math.ceil(ratio * len(values)) - 1)]
-
-
-def _table(cases: Sequence[dict[str, str | float]]) -> str:
-    columns = tuple(cases[0])
-    rows = [columns, *(tuple(f"{case[column]}" for column in columns) for case in cases)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(columns))]
-    return "\n".join("  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows)

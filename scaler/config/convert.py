@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+from scaler.config import stage as yaml_stage
 from scaler.config.faults import ConfigError, Fault
 from scaler.config.providers import Provider
 from scaler.config.scalars import split_address
-from scaler.config.schema import RolloutFleet, SqliteLedger
-from scaler.config.stage import Offering, Pool, Stage
+from scaler.config.schema import Job, RolloutFleet, SqliteLedger
+from scaler.config.stage import Billing, Drain, Offering, Pool, Stage
 from scaler.model import capacity
 from scaler.model.job import JobSettings
 from scaler.model.spec import DrainSpec, FleetSpec, GuardRails, PoolSpec, StageSpec
@@ -31,18 +32,23 @@ def _stage(stage: Stage, fleet_cap_usd_per_h: float) -> StageSpec:
         name=stage.name.value,
         sizing=stage.policy.to_spec(),
         placement=stage.placement.to_spec(),
-        guard_rails=_guard_rails(stage, fleet_cap_usd_per_h),
+        guard_rails=rails_of(stage.guard_rails, fleet_cap_usd_per_h, stage.signals.max_age_s),
         pools=tuple(_pool(pool) for pool in stage.pools),
-        drain=DrainSpec(
-            voluntary_deadline_s=stage.drain.voluntary_deadline_s,
-            margin_s=stage.drain.margin_s,
-            reap_after_s=stage.drain.reap_after_s,
-        ),
+        drain=drain_of(stage.drain),
     )
 
 
-def _guard_rails(stage: Stage, fleet_cap_usd_per_h: float) -> GuardRails:
-    rails = stage.guard_rails
+def drain_of(drain: Drain) -> DrainSpec:
+    """How workers hand over."""
+    return DrainSpec(
+        voluntary_deadline_s=drain.voluntary_deadline_s,
+        margin_s=drain.margin_s,
+        reap_after_s=drain.reap_after_s,
+    )
+
+
+def rails_of(rails: yaml_stage.GuardRails, fleet_cap_usd_per_h: float, signal_max_age_s: float) -> GuardRails:
+    """The guard rails of a stage; the fleet's cap where they have none."""
     cap = rails.spend_cap_usd_per_h
     return GuardRails(
         min_replicas=rails.floor,
@@ -54,7 +60,7 @@ def _guard_rails(stage: Stage, fleet_cap_usd_per_h: float) -> GuardRails:
         cooldown_down_s=rails.cooldown_down_s,
         disruption_budget_ratio=rails.disruption_budget_ratio,
         lower_after_fresh_s=rails.lower_after_fresh_s,
-        signal_max_age_s=stage.signals.max_age_s,
+        signal_max_age_s=signal_max_age_s,
     )
 
 
@@ -77,16 +83,25 @@ def _offering(offering: Offering) -> capacity.Offering:
         zone=offering.zone,
         capacity_type=offering.capacity_type,
         price_usd_per_h=offering.price_usd_per_h,
-        billing=capacity.Billing(
-            minimum_s=offering.billing.minimum_s,
-            refund_if_interrupted_within_s=offering.billing.refund_if_interrupted_within_s,
-        ),
+        billing=billing_of(offering.billing),
+    )
+
+
+def billing_of(billing: Billing) -> capacity.Billing:
+    """How an offering charges."""
+    return capacity.Billing(
+        minimum_s=billing.minimum_s,
+        refund_if_interrupted_within_s=billing.refund_if_interrupted_within_s,
     )
 
 
 def job_settings(fleet: RolloutFleet) -> JobSettings:
     """What the ledger of the job is configured with."""
-    job = fleet.spec.job
+    return settings_of(fleet.spec.job)
+
+
+def settings_of(job: Job) -> JobSettings:
+    """A job's rules as its ledger takes them."""
     return JobSettings(
         group_size=job.group_size,
         batch_groups=job.batch_groups,

@@ -10,6 +10,7 @@ from pydantic_core.core_schema import WithDefaultSchema
 
 from scaler.config.scalars import UNITS
 from scaler.config.schema import RolloutFleet
+from scaler.config.yaml_model import YamlModel
 
 
 class _Generator(GenerateJsonSchema):
@@ -24,5 +25,10 @@ class _Generator(GenerateJsonSchema):
 
 def fleet_json_schema() -> dict[str, Any]:
     """The schema of one document."""
-    schema = RolloutFleet.model_json_schema(by_alias=True, schema_generator=_Generator)
+    return json_schema_of(RolloutFleet)
+
+
+def json_schema_of(model: type[YamlModel]) -> dict[str, Any]:
+    """The schema of a document of this model."""
+    schema = model.model_json_schema(by_alias=True, schema_generator=_Generator)
     return {"$schema": _Generator.schema_dialect, **schema}

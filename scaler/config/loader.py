@@ -4,20 +4,15 @@ Relative paths in the YAML start from the folder of the file, as it was named (s
 change their target with every update).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import ValidationError
-
+from scaler.config.documents import bounded, faults_at, validated
 from scaler.config.faults import ConfigError, Fault
 from scaler.config.json_schema import fleet_json_schema
 from scaler.config.schema import RolloutFleet
-from scaler.config.translate import problems_of
 from scaler.config.yaml_model import Problem
-from scaler.config.yaml_text import Document, path_text, read_bytes, read_documents
-
-MAX_FAULTS = 100
-"""Faults that are told; a file with more has one cause that the first hundred show."""
+from scaler.config.yaml_text import Document, read_bytes, read_documents
 
 
 def load_fleets(path: Path) -> list[RolloutFleet]:
@@ -49,38 +44,14 @@ def parse_fleets(data: bytes, source: Path) -> list[RolloutFleet]:
     faults: list[Fault] = []
     for document in documents:
         try:
-            fleets.append(_fleet(document, source))
+            fleets.append(validated(document, source, RolloutFleet, fleet_json_schema()))
         except ConfigError as error:
             faults += error.faults
     if not faults:
-        faults += _faults(_clashes(fleets, documents), source)
+        faults += faults_at(_clashes(fleets, documents), source)
     if faults:
-        raise ConfigError(_bounded(faults, source))
+        raise ConfigError(bounded(faults, source))
     return fleets
-
-
-def _fleet(document: Document, source: Path) -> RolloutFleet:
-    problems = list(document.problems)
-    try:
-        fleet = RolloutFleet.model_validate(document.value, context={"folder": source.absolute().parent})
-    except ValidationError as error:
-        # A part that could not be read at all was told already; what pydantic says of the hole is noise.
-        told = {problem.location for problem in problems}
-        problems += [found for found in problems_of(error, fleet_json_schema()) if found.location not in told]
-    if problems:
-        raise ConfigError(_faults(((document, problem) for problem in problems), source))
-    return fleet
-
-
-def _faults(found: Iterable[tuple[Document, Problem]], source: Path) -> Iterator[Fault]:
-    for document, problem in found:
-        yield Fault(
-            file=str(source),
-            line=document.line_of(problem.location),
-            path=path_text(problem.location) or "document",
-            message=problem.message,
-            remedy=problem.remedy,
-        )
 
 
 def _clashes(fleets: list[RolloutFleet], documents: list[Document]) -> Iterator[tuple[Document, Problem]]:
@@ -103,12 +74,3 @@ def _clashes(fleets: list[RolloutFleet], documents: list[Document]) -> Iterator[
             message = f"another fleet has a pool {name} in {place} already"
             yield document, Problem(("spec", "stages"), message, "choose another stateDir or name")
         pools |= own
-
-
-def _bounded(faults: list[Fault], source: Path) -> list[Fault]:
-    ordered = list(ConfigError(faults).faults)
-    if len(ordered) <= MAX_FAULTS:
-        return ordered
-    more = f"{len(ordered) - MAX_FAULTS} more faults"
-    last = Fault(file=str(source), line=ordered[-1].line, message=more, remedy="mend the first ones")
-    return [*ordered[:MAX_FAULTS], last]

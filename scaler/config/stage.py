@@ -31,7 +31,7 @@ else:
     SizingPolicy = policy_union(SIZING)
     PlacementPolicy = policy_union(PLACEMENT)
 
-_DEFAULT_PLACEMENT = "cheapest_available"
+DEFAULT_PLACEMENT = "cheapest_available"
 
 
 class StageName(StrEnum):
@@ -89,7 +89,7 @@ class Pool(YamlModel):
     """A launched replica that is not ready by then is replaced. Default 15m: a large model's weights take that long to load."""
     refusal_backoff_initial_s: PositiveDuration = 30.0
     """Wait after the first refusal for capacity. Default 30s: Spot capacity that was just refused rarely is back sooner."""
-    refusal_backoff_max_s: PositiveDuration = 900.0
+    refusal_backoff_max_s: PositiveDuration = 120.0
     """Longest wait after refusals in a row. Default 15m: returning capacity is noticed within that time."""
 
     @property
@@ -191,7 +191,7 @@ class Stage(YamlModel):
     """Which step."""
     policy: SizingPolicy
     """How many replicas are wanted. No default: a policy is a decision."""
-    placement: PlacementPolicy = Field(default={"type": _DEFAULT_PLACEMENT}, validate_default=True)
+    placement: PlacementPolicy = Field(default={"type": DEFAULT_PLACEMENT}, validate_default=True)
     """From which offerings. Default cheapest_available: it needs no history."""
     guard_rails: GuardRails
     """The last word over the policies."""

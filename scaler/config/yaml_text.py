@@ -36,6 +36,7 @@ _SCALARS = {
 _TEXT = frozenset({"str", "timestamp", "value"})
 _LONGEST_NUMBER = 100
 """Characters; all the schema's numbers are shorter."""
+_FLEET = "a RolloutFleet; deploy/examples/local.yaml is one"
 _CORE = "tag:yaml.org,2002:"
 
 
@@ -70,7 +71,7 @@ def read_bytes(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise _file_error(path, f"cannot be read: {why}", "check name and permissions") from None
     if len(data) > most_bytes:
-        raise _file_error(path, "is larger than 1 MiB", "a fleet needs a few KiB; split the file, or name another")
+        raise _file_error(path, "is larger than 1 MiB", "a usual one has a few KiB; split the file, or name another")
     return data
 
 
@@ -78,8 +79,11 @@ def _file_error(path: Path, message: str, remedy: str) -> ConfigError:
     return ConfigError([Fault(file=str(path), message=message, remedy=remedy)])
 
 
-def read_documents(data: bytes, source: Path) -> list[Document]:
-    """The documents in a file's bytes, empty ones left out. `ConfigError` where it is no YAML, or would grow too large."""
+def read_documents(data: bytes, source: Path, example: str = _FLEET) -> list[Document]:
+    """The documents in a file's bytes, empty ones left out. `ConfigError` where it is no YAML, or would grow too large.
+
+    `example` says what to write into an empty one.
+    """
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -94,7 +98,7 @@ def read_documents(data: bytes, source: Path) -> list[Document]:
     documents = [_document(node) for node in nodes]
     found = [document for document in documents if document.value is not None or document.problems]
     if not found:
-        raise _file_error(source, "is empty", "write a RolloutFleet; deploy/examples/local.yaml is one")
+        raise _file_error(source, "is empty", f"write {example}")
     return found
 
 

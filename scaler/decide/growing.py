@@ -36,15 +36,24 @@ class Launches:
     short_of: ClampCode | None = None
 
 
-def take_back(world: StageWorld, gap: int, spend_left_usd_per_h: float) -> tuple[ReplicaView, ...]:
-    """Drains of ours to undo, at most `gap`. `spend_left_usd_per_h`: under the caps, drains left out."""
+def take_back(
+    world: StageWorld, gap: int, spend_left_usd_per_h: float, places: tuple[Place, ...] | None = None
+) -> tuple[ReplicaView, ...]:
+    """Drains of ours to undo, at most `gap`. `spend_left_usd_per_h`: under the caps, drains left out.
+
+    Where the sizing policy named `places`, only there and at most as many: it let the others go for these.
+    """
     candidates = [replica for replica in world.leaving if _may_come_back(world, replica)]
+    named = None if places is None else Counter(_named(places))
     chosen: list[ReplicaView] = []
     for replica in sorted(candidates, key=lambda replica: by_value(world, replica), reverse=True):
-        price = world.price_usd_per_h(replica)
-        if len(chosen) < gap and price <= spend_left_usd_per_h + SPEND_TOLERANCE_USD_PER_H:
+        price, slot = world.price_usd_per_h(replica), (replica.pool, replica.offering_id)
+        affordable = price <= spend_left_usd_per_h + SPEND_TOLERANCE_USD_PER_H
+        if len(chosen) < gap and affordable and (named is None or named[slot] > 0):
             chosen.append(replica)
             spend_left_usd_per_h -= price
+            if named is not None:
+                named[slot] -= 1
     return tuple(chosen)
 
 

@@ -53,7 +53,7 @@ def resize(world: StageWorld, railed: Railed, preferences: Preferences, rents: R
 
 def _grow(world: StageWorld, railed: Railed, preferences: Preferences, rents: Rents, ended: frozenset[str]) -> Change:
     count, name = len(world.counting), world.spec.name
-    undrained = take_back(world, railed.size - count, rents.left_to_take_back(world))
+    undrained = take_back(world, railed.size - count, rents.left_to_take_back(world), preferences.places)
     rents.change(name, counting_usd_per_h=world.rent_usd_per_h(undrained), held_usd_per_h=0.0)
     reached = count + len(undrained)
     order = Order(

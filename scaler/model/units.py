@@ -5,9 +5,10 @@ Errors are `ValueError` with a message that shows the accepted form.
 
 import math
 import re
+from decimal import Decimal
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SECONDS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86400)}
 
 
 def parse_duration_s(text: str) -> float:
@@ -15,14 +16,15 @@ def parse_duration_s(text: str) -> float:
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError(f'{text!r} is no duration; write it like "500ms", "90s" or "1h30m"')
-    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    return float(sum(Decimal(number) * _SECONDS[unit] for number, unit in parts))
 
 
 def format_duration(seconds: float) -> str:
     """The shortest text that `parse_duration_s` reads back."""
     for unit in ("d", "h", "m", "s"):
-        if seconds and seconds % _SECONDS[unit] == 0:
-            return f"{seconds / _SECONDS[unit]:.0f}{unit}"
+        whole, rest = divmod(seconds, float(_SECONDS[unit]))
+        if seconds and not rest:
+            return f"{whole:.0f}{unit}"
     return "0s" if not seconds else f"{seconds * 1e3:.0f}ms"
 
 
@@ -30,7 +32,7 @@ def parse_ratio(text: str) -> float:
     """0.1 of "10%". Between 0 % and 100 %."""
     if not re.fullmatch(r"\d+(?:\.\d+)?%", text) or not 0 <= float(text[:-1]) <= 100:
         raise ValueError(f'{text!r} is no percentage; write it like "10%", from "0%" to "100%"')
-    return float(text[:-1]) / 100
+    return float(Decimal(text[:-1]) / 100)
 
 
 def parse_usd(text: str) -> float:

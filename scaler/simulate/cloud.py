@@ -74,7 +74,7 @@ class Cloud:
         self.replicas[token] = replica
         self._tally.launches += 1
         state.asked += 1
-        answer_s = self._scenario.launch.answer.at(draw(self._seed, *state.model.key, "answer", state.asked))
+        answer_s = self._scenario.launch.answer.at(draw(self._seed, *state.key, "answer", state.asked))
         self._kernel.at(self._kernel.now_s + answer_s, self._answer, replica)
 
     def _answer(self, replica: Replica) -> None:
@@ -83,14 +83,14 @@ class Cloud:
         state = replica.offering
         if len(state.held) >= state.count:
             self._tally.refusals += 1
-            self.memory.refused(*state.model.key, self._kernel.now_s)
+            self.memory.refused(*state.key, self._kernel.now_s, replica.requested_s)
             self._forget(replica)
             self._call.wake()
             return
-        self.memory.launched(*state.model.key)
+        self.memory.launched(*state.key)
         occupant = self._occupy(replica, self._kernel.now_s)
         replica.phase = ReplicaPhase.LAUNCHING
-        launch, key = self._scenario.launch, (*state.model.key, replica.slot, occupant)
+        launch, key = self._scenario.launch, (*state.key, replica.slot, occupant)
         if draw(self._seed, *key, "fails") >= launch.failure_ratio:
             boot_s = launch.boot.at(draw(self._seed, *key, "boot"))
             load_s = launch.load.at(draw(self._seed, *key, "load"))
@@ -118,7 +118,7 @@ class Cloud:
         if replica.gone:
             return
         replica.phase, replica.ready_s = ReplicaPhase.READY, self._kernel.now_s
-        self.memory.became_ready(*replica.offering.model.key)
+        self.memory.became_ready(*replica.offering.key)
         self._tally.ready(replica, 1)
         self._call.ready(replica)
 
@@ -132,14 +132,14 @@ class Cloud:
             state.falls += 1
             staying = [replica for replica in state.held.values() if not replica.doomed]
             excess = len(staying) - count
-            staying.sort(key=lambda replica: draw(self._seed, *state.model.key, replica.slot, "fall", state.falls))
+            staying.sort(key=lambda replica: draw(self._seed, *state.key, replica.slot, "fall", state.falls))
             for replica in staying[: max(0, excess)]:
                 self._doom(replica, state.falls)
 
     def _doom(self, replica: Replica, event: int) -> None:
         """The cloud takes it, with or without notice, at its own moment."""
         replica.doomed = True
-        notices, key = self._scenario.notices, (*replica.offering.model.key, replica.slot, event)
+        notices, key = self._scenario.notices, (*replica.offering.key, replica.slot, event)
         begins_s = self._kernel.now_s + notices.spread_s * draw(self._seed, *key, "moment")
         kind = draw(self._seed, *key, "notice")
         if kind < notices.none_ratio:
@@ -164,7 +164,7 @@ class Cloud:
             noticed_at_s=now_s,
             deadline_s=gone_s,
         )
-        self.memory.reclaiming(*replica.offering.model.key, now_s)
+        self.memory.reclaiming(*replica.offering.key, now_s)
         self._call.wake()
 
     def _taken(self, replica: Replica) -> None:
@@ -180,14 +180,14 @@ class Cloud:
         if replica.notice is None:
             self._tally.unnoticed += 1
             was_ready = replica.phase is ReplicaPhase.READY
-            self.memory.lost(*replica.offering.model.key, self._kernel.now_s, was_ready=was_ready)
+            self.memory.lost(*replica.offering.key, self._kernel.now_s, was_ready=was_ready)
         self._end(replica, taken=refundable)
         self._call.lost(replica)
         self._call.wake()
 
     def _plan_lifetime(self, replica: Replica, occupant: int, age_s: float = 0.0) -> None:
         """Hazards that are drawn beforehand: by age (`age_s` is survived already), and hard failures."""
-        key = (*replica.offering.model.key, replica.slot, occupant)
+        key = (*replica.offering.key, replica.slot, occupant)
         hazard, now_s = replica.offering.model.hazard, self._kernel.now_s
         if hazard is not None:
             exposure = exposure_at(hazard, age_s) - math.log(draw(self._seed, *key, "life"))
@@ -225,7 +225,7 @@ class Cloud:
             if hazard is None or state.model.offering.zone != zone:
                 continue
             for replica in list(state.held.values()):
-                key = (*state.model.key, replica.slot, "burst", burst)
+                key = (*state.key, replica.slot, "burst", burst)
                 if not replica.doomed and draw(self._seed, *key) < hazard.burst_ratio:
                     self._doom(replica, -1_000_000 - burst)
 

@@ -48,6 +48,8 @@ class Hands:
     """(replica, deadline)."""
     undrain: Callable[[Replica], None]
     release: Callable[[Replica], None]
+    busy: Callable[[str], int]
+    """Lanes taken, of all replicas of a stage."""
 
 
 class Control:
@@ -169,15 +171,28 @@ class Control:
         )
 
     def _view(self, replica: Replica) -> ReplicaView:
-        phase = replica.shown_phase()
+        """The replica as observed; made anew only when something of it has changed."""
+        state = (
+            replica.phase,
+            replica.gone,
+            len(replica.leases),
+            replica.drain_deadline_s,
+            replica.notice,
+            self._ledger.version,
+        )
+        if replica.shown is None or replica.shown[0] != state:
+            replica.shown = state, self._new_view(replica)
+        return replica.shown[1]
+
+    def _new_view(self, replica: Replica) -> ReplicaView:
         has_worker = replica.phase in WITH_WORKER or bool(replica.leases)
         granted = replica.granted_s is not None and not replica.gone
-        pool, offering_id = replica.offering.model.key
+        pool, offering_id = replica.offering.key
         return ReplicaView(
             replica_id=replica.replica_id,
             pool=pool,
             offering_id=offering_id,
-            phase=phase,
+            phase=replica.shown_phase(),
             instance_ids=(f"i-{replica.replica_id}",) if granted else (),
             worker=replica.replica_id if has_worker else None,
             launched_at_s=replica.requested_s if replica.granted_s is None else replica.granted_s,
@@ -192,13 +207,10 @@ class Control:
         )
 
     def _unpublished(self, replica: Replica) -> int:
-        """What a kill would lose now, had all its units begun together."""
+        """What a kill would lose on average: half an interval of publication of every unit in a lane."""
         generation = self._scenario.generation
-        if not replica.leases or not generation.progress_s:
-            return 0
-        since_s = (self._kernel.now_s - (replica.ready_s or 0.0)) % generation.progress_s
-        units = len(replica.leases) * self._scenario.job.group_size
-        return int(units * generation.tokens_per_s * since_s)
+        units = min(len(replica.leases) * self._scenario.job.group_size, generation.concurrent_units)
+        return int(units * generation.tokens_per_s * generation.progress_s / 2)
 
     def _signals(self, index: int, stage: StageSpec) -> Signals:
         now_s, size = self._kernel.now_s, self._scenario.job.group_size
@@ -234,10 +246,5 @@ class Control:
         ratio = self._goodput[stage.name]
         if elapsed_s > 0 and completed:
             part = (completed - before) * self._scenario.job.group_size
-            ratio.add(part, elapsed_s * self._busy_lanes(stage.name, lanes) / lanes, elapsed_s / AVERAGED_OVER_S)
+            ratio.add(part, elapsed_s * self._hands.busy(stage.name) / lanes, elapsed_s / AVERAGED_OVER_S)
         return MISSING if ratio.value is None else Reading(ratio.value * self._scenario.acceptance_ratio, now_s)
-
-    def _busy_lanes(self, stage: str, lanes: int) -> int:
-        ready = ReplicaPhase.READY
-        here = (r for r in self._cloud.replicas.values() if r.stage == stage and r.phase is ready and not r.gone)
-        return sum(lanes - replica.free_lanes for replica in here)

@@ -32,7 +32,7 @@ class SimulatedLedger:
         self._shapes = shapes(scenario.generation.lengths, self._size, seed)
         self._drawn = -1
         self.flight: dict[int, Group] = {}
-        """Admitted and not out again, by number: so in order of their oldest version."""
+        """Admitted and not out again, by number."""
         self.running: dict[int, Lease] = {}
         self._waiting: list[tuple[int, Group]] = []
         self._backing_off: set[int] = set()
@@ -45,11 +45,13 @@ class SimulatedLedger:
         self.admitted = self.trained = self.filtered = self.dropped = self.completed = 0
         self.completed_here = 0
         """By rollout replicas, whatever became of them."""
-        self.tokens_generated = self.tokens_salvaged = self.tokens_wasted = 0.0
+        self.tokens_generated = self.tokens_salvaged = self.tokens_wasted = self.tokens_stale = 0.0
         self.after_rollout: Callable[[Group], object] = self.reviewed
         """Where a group goes that rollout has completed: the next stage, if there is one."""
         self.leave: Callable[[Lease], None] = lambda lease: None
         """Tells a holder that its group is of no use."""
+        self.busy_lanes: Callable[[], int] = lambda: 0
+        """Lanes of rollout replicas that are taken."""
         self.released: Callable[[], None] = lambda: None
         """Something may be leased, or taken, that could not before."""
 
@@ -60,15 +62,20 @@ class SimulatedLedger:
         while self._waiting:
             _, group = heappop(self._waiting)
             if not group.dropped:
+                if not group.tokens_each:
+                    group.oldest_version = self.version
                 return group
         if self._admissible() < self._size:
             return None
         return self._admit()
 
     def _admissible(self) -> int:
-        """Units that may be admitted: groups that wait keep their places, as running ones do."""
-        buffered = self.ready_groups + len(self.training)
-        return rules.admissible(self._job, (len(self.flight) - buffered) * self._size, buffered * self._size)
+        """Units that may be admitted: all in flight keep their places, and only what is in a lane runs.
+
+        The slots of a group's early finishers serve the next one, so its lane is what it takes of the concurrency.
+        """
+        places = rules.admissible(self._job, 0, len(self.flight) * self._size)
+        return max(0, min(places, self._job.max_concurrent - self.busy_lanes() * self._size))
 
     def _admit(self) -> Group:
         shape = self._next_shape()
@@ -201,9 +208,8 @@ class SimulatedLedger:
         in_training = {group.number for group in self.training}
         stale = []
         for group in self.flight.values():
-            if not rules.too_stale(group.oldest_version, self.version, self._job.max_staleness):
-                break
-            if group.number not in in_training:
+            too_stale = rules.too_stale(group.oldest_version, self.version, self._job.max_staleness)
+            if too_stale and group.number not in in_training:
                 stale.append(group)
         for group in stale:
             self._drop(group)
@@ -219,7 +225,9 @@ class SimulatedLedger:
             self.leave(lease)
         elif group.buffered:
             self.ready_groups -= 1
-        self.tokens_wasted += group.shape.done(group.tokens_each)
+        committed = group.shape.ended(group.tokens_each)
+        self.tokens_stale += committed
+        self.tokens_wasted += group.shape.done(group.tokens_each) - committed
 
     # what others look at
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.interruption import InterruptionNotice
+from scaler.model.snapshot import ReplicaView
 from scaler.simulate.groups import Group
 from scaler.simulate.scenario import OfferingModel
 
@@ -48,6 +49,8 @@ class Replica:
     pause_debt_s: float = 0.0
     """Lane time that swaps of weights took and no lane has paid yet."""
     leases: dict[int, Lease] = field(default_factory=dict)
+    shown: tuple[tuple[object, ...], ReplicaView] | None = None
+    """The last view of it, and the state that it showed."""
 
     @property
     def leases_now(self) -> bool:
@@ -78,6 +81,11 @@ class OfferingState:
     occupants: dict[int, int] = field(default_factory=dict)
     """How often each slot was taken."""
     falls: int = 0
+    key: tuple[str, str] = ("", "")
+    """(pool, offering id) of the model, kept: it is asked for all the time."""
+
+    def __post_init__(self) -> None:
+        self.key = self.model.key
 
     def free_slot(self) -> int:
         """The lowest slot that is free."""

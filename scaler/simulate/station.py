@@ -49,6 +49,8 @@ class Station:
         self._work = work
         self._drained = drained
         self._idle: dict[str, Replica] = {}
+        self.busy = 0
+        """Lanes that are taken, of replicas alive or gone until their leases end."""
 
     def open(self, replica: Replica) -> None:
         """A replica has become ready, or its drain was taken back."""
@@ -76,6 +78,7 @@ class Station:
         replica.leases[group.number] = lease
         self._work.leased(lease)
         replica.free_lanes -= 1
+        self.busy += 1
         if replica.free_lanes <= 0:
             self._idle.pop(replica.replica_id, None)
         self._kernel.at(lease.lane_ends_s, self._lane_ends, lease)
@@ -102,6 +105,7 @@ class Station:
 
     def _free_lane(self, lease: Lease) -> None:
         lease.in_lane = False
+        self.busy -= 1
         replica = lease.holder
         replica.free_lanes += 1
         if replica.leases_now and replica.free_lanes > 0:

@@ -71,7 +71,7 @@ class Tally:
 
     def held(self, state: OfferingState, change: int) -> None:
         """An instance was granted (+1) or is gone (-1)."""
-        self._held[state.model.key].add(self._kernel.now_s, change)
+        self._held[state.key].add(self._kernel.now_s, change)
         self._rent.add(self._kernel.now_s, change * state.model.usd_per_h)
 
     def ready(self, replica: Replica, change: int) -> None:

@@ -51,10 +51,16 @@ class World:
         self._margin_s = {stage.name: stage.drain.margin_s for stage in scenario.fleet.stages}
         self.services = self._services()
         self.stations = self._stations()
-        hands = Hands(drain=self._drain, undrain=self._undrain, release=self._release)
+        hands = Hands(
+            drain=self._drain,
+            undrain=self._undrain,
+            release=self._release,
+            busy=lambda stage: self.stations[stage].busy,
+        )
         self.control = Control(scenario, self.kernel, self.cloud, self.ledger, self.services, self.tally, hands)
         self.rollout = self.stations[scenario.fleet.stages[0].name]
         self.ledger.leave = self.rollout.drop
+        self.ledger.busy_lanes = lambda: self.rollout.busy
         self.ledger.released = self._released
         self._warm_up()
         self.start_stock_samples = self.ledger.stock_samples()
@@ -222,6 +228,7 @@ class World:
             tokens_generated=round(ledger.tokens_generated),
             tokens_salvaged=round(ledger.tokens_salvaged),
             tokens_wasted=round(ledger.tokens_wasted),
+            tokens_stale=round(ledger.tokens_stale),
             replicas_mean=tally.ready_seconds() / end_s,
             wall_s=time.perf_counter() - self._wall_s,
             policy_updates=self.trainer.updates,

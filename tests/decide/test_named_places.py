@@ -15,6 +15,7 @@ from tests.builders.snapshots import (
     a_pool_spec,
     a_pool_view,
     a_replica,
+    a_victim,
     a_world_of,
     an_offering,
     briefly,
@@ -96,3 +97,8 @@ def test_who_is_named_goes_first_though_it_has_most_to_lose() -> None:
 
 def test_who_is_named_and_not_there_changes_nothing() -> None:
     assert commands(fleet(1, first=("nobody",)), some_replicas(2, offering=CHEAP)) == ["drain r0 (size_down)"]
+
+
+def test_a_drain_is_taken_back_only_where_launches_are_named() -> None:
+    replicas = (a_victim("cheap", offering=CHEAP), a_victim("dear", offering=DEAR))
+    assert commands(fleet(2, (CHEAP.offering_id, 2)), replicas) == ["undrain cheap (size_up)", IN_CHEAP]

@@ -1,0 +1,160 @@
+"""What a policy learns of its spot offerings in use: how long instances last by age, and how often launches are refused.
+
+    h(z, a) = (w * prior(a) + interruptions(z, a)) / (w + hours(z, a))          per hour, age bucket a of offering z
+    p(z)    = (1 + grants(z)) / (1 + grants(z) + refusals(z))
+
+Sums are forgotten exponentially. An interruption is a notice given since the last judgement, put in the bucket of the
+instance's age then; exposure is that of every replica that counts and has an instance. The prior says what research/
+spot-policies.md section 0 measured: hazard falls a hundredfold with age. Its weight w is in hours.
+
+Memory: two numbers for each age bucket that an offering has seen, and two for its answers: bounded by the offerings.
+Non-goals: losses without notice (about 1 %) are not seen here; they show as demand for replacements.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from policies.base import SizingInput
+from policies.offers import Offer
+from scaler.model.interruption import NoticeKind
+from scaler.model.snapshot import ReplicaView
+
+HOUR_S = 3600.0
+AGE_BOUNDS_H: tuple[float, ...] = (0.25, 1.0, 4.0, 12.0)
+"""Ends of the age buckets but the last, which has no end."""
+PRIOR_PER_H: tuple[float, ...] = (1.0, 0.4, 0.15, 0.05, 0.02)
+"""Interruptions an hour by age bucket before anything was seen."""
+SEEN, TAKEN, GRANTED, REFUSED = "hours:", "taken:", "granted:", "refused:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learning:
+    """How fast and how much is learnt. A weight of infinity leaves the prior as it is."""
+
+    prior_weight_h: float
+    forget_s: float
+    by_age: bool
+    """Otherwise one hazard for every age, the prior's mean over the first day."""
+    by_offering: bool
+    """Otherwise all offerings share what is seen in any."""
+    answers_forget_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """See the module's docstring."""
+
+    learning: Learning
+    sums: Mapping[str, float]
+    """Also what is to be remembered."""
+
+    def hazards_per_h(self, offer: Offer) -> tuple[float, ...]:
+        """By age bucket; zeros where the cloud does not take back."""
+        if not offer.spot:
+            return (0.0,) * len(PRIOR_PER_H)
+        name = _pot(self.learning, offer)
+        return tuple(self._hazard(name, bucket) for bucket in range(len(PRIOR_PER_H)))
+
+    def _hazard(self, name: str, bucket: int) -> float:
+        weight = self.learning.prior_weight_h
+        if math.isinf(weight):
+            return self._prior(bucket)
+        buckets = [bucket] if self.learning.by_age else range(len(PRIOR_PER_H))
+        taken = sum(self.sums.get(f"{TAKEN}{i}:{name}", 0.0) for i in buckets)
+        hours = sum(self.sums.get(f"{SEEN}{i}:{name}", 0.0) for i in buckets)
+        total = weight + hours
+        return (weight * self._prior(bucket) + taken) / total if total > 0 else 0.0
+
+    def _prior(self, bucket: int) -> float:
+        return PRIOR_PER_H[bucket] if self.learning.by_age else MEAN_PRIOR_PER_H
+
+    def grant_ratio(self, offer: Offer) -> float:
+        """Share of the requests that bring an instance, as of late."""
+        granted = self.sums.get(GRANTED + offer.name, 0.0)
+        refused = self.sums.get(REFUSED + offer.name, 0.0)
+        return (1 + granted) / (1 + granted + refused)
+
+
+def _mean_prior() -> float:
+    ends = (*AGE_BOUNDS_H, 24.0)
+    spans = (end - begin for begin, end in zip((0.0, *AGE_BOUNDS_H), ends, strict=True))
+    return sum(rate * span for rate, span in zip(PRIOR_PER_H, spans, strict=True)) / 24.0
+
+
+MEAN_PRIOR_PER_H = _mean_prior()
+
+
+def bucket_of(age_h: float) -> int:
+    """The age bucket of an age."""
+    return sum(age_h >= bound for bound in AGE_BOUNDS_H)
+
+
+def age_h(replica: ReplicaView, now_s: float) -> float:
+    """Hours since its instance was launched; 0 where that is unknown."""
+    launched_at_s = replica.launched_at_s
+    if launched_at_s is None or not math.isfinite(launched_at_s) or not replica.instance_ids:
+        return 0.0
+    return max(0.0, (now_s - launched_at_s) / HOUR_S)
+
+
+def learn(view: SizingInput, known: Sequence[Offer], learning: Learning, since_s: float) -> History:
+    """The history after what happened between `since_s` and now."""
+    elapsed_s = max(0.0, view.now_s - since_s)
+    spot = [offer for offer in known if offer.spot]
+    sums = _forget(view.memory, {offer.name for offer in spot} | {""}, learning, elapsed_s)
+    for offer in spot:
+        _see(sums, view, offer, learning, elapsed_s)
+        _answers(sums, offer, since_s)
+    _count_taken(sums, view, spot, learning, since_s)
+    return History(learning=learning, sums=sums)
+
+
+def _pot(learning: Learning, offer: Offer) -> str:
+    return offer.name if learning.by_offering else ""
+
+
+def _forget(memory: Mapping[str, float], names: set[str], learning: Learning, elapsed_s: float) -> dict[str, float]:
+    """What is remembered of these offerings, faded."""
+    keep = math.exp(-elapsed_s / learning.forget_s)
+    keep_answers = math.exp(-elapsed_s / learning.answers_forget_s)
+    faded: dict[str, float] = {}
+    for name, value in memory.items():
+        kind, _, rest = name.partition(":")
+        if f"{kind}:" in (SEEN, TAKEN) and rest.partition(":")[2] in names:
+            faded[name] = value * keep
+        elif f"{kind}:" in (GRANTED, REFUSED) and rest in names:
+            faded[name] = value * keep_answers
+    return faded
+
+
+def _see(sums: dict[str, float], view: SizingInput, offer: Offer, learning: Learning, elapsed_s: float) -> None:
+    pot = _pot(learning, offer)
+    for replica in offer.held:
+        if replica.instance_ids:
+            name = f"{SEEN}{bucket_of(age_h(replica, view.now_s))}:{pot}"
+            sums[name] = sums.get(name, 0.0) + elapsed_s / HOUR_S
+
+
+def _answers(sums: dict[str, float], offer: Offer, since_s: float) -> None:
+    """Grants show as young instances; of several refusals since then the last one shows."""
+    granted = sum(bool(replica.instance_ids) and (replica.launched_at_s or 0.0) > since_s for replica in offer.held)
+    refused_at_s = offer.view.refused_at_s
+    refused = refused_at_s is not None and refused_at_s > since_s
+    for kind, count in ((GRANTED, granted), (REFUSED, int(refused))):
+        if count:
+            sums[kind + offer.name] = sums.get(kind + offer.name, 0.0) + count
+
+
+def _count_taken(
+    sums: dict[str, float], view: SizingInput, spot: Sequence[Offer], learning: Learning, since_s: float
+) -> None:
+    by_key = {offer.key: offer for offer in spot}
+    for replica in view.stage.replicas:
+        notice, offer = replica.notice, by_key.get((replica.pool, replica.offering_id))
+        if offer is None or notice is None or notice.kind is not NoticeKind.SPOT_INTERRUPTION:
+            continue
+        if since_s < notice.noticed_at_s <= view.now_s:
+            age = age_h(replica, notice.noticed_at_s)
+            name = f"{TAKEN}{bucket_of(age)}:{_pot(learning, offer)}"
+            sums[name] = sums.get(name, 0.0) + 1.0

@@ -1,0 +1,221 @@
+"""`headrace compare`: policies side by side over windows of traces, and the optimum beside them."""
+
+import csv
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from scaler.commands.processes import Workers, workers
+from scaler.commands.tables import table_of
+from scaler.config.faults import ConfigError
+from scaler.simulate.compare import DEFAULT_POLICY, Comparison, Group, Row, compare, rows_of
+from scaler.simulate.jobs import Job, Place
+from scaler.simulate.loading import load_scenario, open_trace
+from scaler.simulate.policy_file import PolicyChoice, load_policy
+from scaler.simulate.windows import Split, Window, windows_of
+from scaler.traces.trace import TraceError
+
+_SHOWN = ("cost_usd_per_1k_samples", "ratio", "trainer_wait_ratio", "gap_share")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """What is compared where. `hours` None: each scenario's own. Without traces, each scenario generates its capacity."""
+
+    policies: tuple[str, ...]
+    scenarios: tuple[str, ...]
+    traces: tuple[str, ...] = ()
+    windows: int = 5
+    hours: float | None = None
+    seeds: int = 1
+    split: Split = Split.ALL
+    ignore_dips: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """Where the answer goes beside standard output."""
+
+    as_json: bool = False
+    csv: Path | None = None
+    report: Path | None = None
+
+
+def grid_of(
+    policies: str,
+    scenarios: str,
+    traces: Sequence[str],
+    windows: int,
+    hours: float | None,
+    seeds: int,
+    split: Split,
+    *,
+    ignore_dips: bool,
+) -> Grid:
+    """From the command line: names with commas between."""
+    return Grid(
+        policies=tuple(filter(None, policies.split(","))),
+        scenarios=tuple(filter(None, scenarios.split(","))),
+        traces=tuple(traces),
+        windows=windows,
+        hours=hours,
+        seeds=seeds,
+        split=split,
+        ignore_dips=ignore_dips,
+    )
+
+
+def run_compare(grid: Grid, output: Output, *, baseline: str | None, jobs: int, store: Path | None) -> int:
+    """Compare and print. 0: done; 2: a policy, scenario, trace, window or file that is none."""
+    try:
+        for file in (output.csv, output.report):
+            needs_folder(file)
+        policies = load_policies(grid.policies)
+        places = places_of(grid)
+        with workers(jobs) as at_work:
+            comparison = compare_over(places, policies, grid.seeds, at_work, baseline=baseline, store=store)
+        _write(comparison, policies, output)
+    except (ConfigError, TraceError, ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    answer = {"settings": asdict(grid), **comparison.to_json()}
+    print(json.dumps(answer, indent=1, allow_nan=False) if output.as_json else _for_people(comparison))
+    return 0
+
+
+def needs_folder(file: Path | None) -> None:
+    """`ValueError` where a file could not be written after hours of work."""
+    if file is not None and not file.resolve().parent.is_dir():
+        raise ValueError(f"{file}: there is no folder {file.parent} to write it into")
+
+
+def load_policies(names: Sequence[str]) -> tuple[PolicyChoice, ...]:
+    """The policies of these names or files, each name once."""
+    policies = tuple(load_policy(name) for name in names)
+    doubled = {policy.name for policy in policies if sum(policy.name == other.name for other in policies) > 1}
+    if doubled or not policies:
+        raise ValueError(f"policies need names of their own: {', '.join(sorted(doubled)) or 'none is given'}")
+    return policies
+
+
+def places_of(grid: Grid) -> tuple[Place, ...]:
+    """Every window of every trace for every scenario."""
+    if grid.seeds < 1 or grid.windows < 1 or not grid.scenarios:
+        amount = f"{grid.windows} windows with {grid.seeds} seeds of {len(grid.scenarios)} scenarios"
+        raise ValueError(f"{amount} are nothing to run")
+    return tuple(
+        place
+        for scenario in grid.scenarios
+        for trace in grid.traces or (None,)
+        for place in _places(grid, scenario, trace)
+    )
+
+
+def _places(grid: Grid, scenario: str, trace: str | None) -> Iterator[Place]:
+    hours = load_scenario(scenario).hours if grid.hours is None else grid.hours
+    for number, window in enumerate(_windows(grid, trace, hours)):
+        yield Place(
+            scenario=scenario,
+            trace=trace,
+            window=number,
+            start_h=window.start_h,
+            hours=window.hours,
+            ignore_dips=grid.ignore_dips,
+        )
+
+
+def _windows(grid: Grid, trace: str | None, hours: float) -> Sequence[Window]:
+    if trace is None:  # each has a capacity of its own
+        return [windows_of(hours, hours, grid.windows)[0] for _ in range(grid.windows)]
+    length_h = open_trace(trace, ignore_dips=grid.ignore_dips).end_s / 3600
+    found = windows_of(length_h, hours, grid.windows, grid.split)
+    if found[0].hours < hours:
+        part = "it" if grid.split is Split.ALL else f"its part for {grid.split}"
+        print(f"{trace}: {part} lasts {found[0].hours:.2f} h, so one window of that length", file=sys.stderr)
+    return found
+
+
+def compare_over(
+    places: Sequence[Place],
+    policies: Sequence[PolicyChoice],
+    seeds: int,
+    at_work: Workers,
+    *,
+    baseline: str | None = None,
+    store: Path | None = None,
+) -> Comparison:
+    """Run every policy and the optimum in every place, and compare."""
+    names = [policy.name for policy in policies]
+    if baseline is not None and baseline not in names:
+        raise ValueError(f"the baseline {baseline!r} is none of the policies {', '.join(names)}")
+    optimum = {place: Job(place=place) for place in places}
+    runs = {
+        place: {p.name: [Job(place=place, policy=p, seed=seed) for seed in range(seeds)] for p in policies}
+        for place in places
+    }
+    every = [job for place in places for job in (optimum[place], *(j for js in runs[place].values() for j in js))]
+    found = at_work.run(every, store, "comparing")
+    rows: list[Row] = []
+    for place in places:
+        figures = {name: [found[job] for job in of_seeds] for name, of_seeds in runs[place].items()}
+        rows += rows_of(place, found[optimum[place]], figures)
+    defaults = [policy.name for policy in policies if policy.sizing.name == DEFAULT_POLICY]
+    return compare(rows, baseline, defaults)
+
+
+def _write(comparison: Comparison, policies: Sequence[PolicyChoice], output: Output) -> None:
+    if output.csv is not None:
+        _write_csv(output.csv, [row.to_json() for row in comparison.rows])
+    if output.report is not None:
+        from scaler.commands.compare_report import write_comparison
+
+        write_comparison(output.report, comparison, policies)
+
+
+def _write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with file.open("w", encoding="utf-8", newline="") as out:
+        writer = csv.DictWriter(out, names, restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _for_people(comparison: Comparison) -> str:
+    parts = (
+        table_of([_short(row) for row in comparison.rows]),
+        table_of([_line(group) for group in comparison.groups]),
+        f"baseline {comparison.baseline}; intervals hold 95 %",
+    )
+    return "\n\n".join(parts)
+
+
+def _short(row: Row) -> dict[str, str]:
+    place = row.place
+    return {
+        "scenario": row.scenario,
+        "trace": Path(place.trace).name if place.trace else "generated",
+        "start_h": f"{place.start_h:.1f}",
+        "regime": row.regime,
+        "policy": row.policy,
+        "usd_per_1k": f"{row.cost_usd_per_1k_samples:.2f}",
+        "ratio": f"{row.ratio:.3f}",
+        "waiting": f"{row.trainer_wait_ratio:.1%}",
+        "interruptions": f"{row.figures.get('interruptions', 0.0):.0f}",
+    }
+
+
+def _line(group: Group) -> dict[str, str]:
+    numbers = group.to_json()
+    estimates = {name: _estimate(numbers, name) for name in _SHOWN}
+    head = {"scenario": group.scenario, "regime": group.regime, "windows": str(group.windows), "policy": group.policy}
+    return {**head, **estimates, "bound_wait_ratio": f"{group.bound_wait_ratio:.3f}"}
+
+
+def _estimate(numbers: Mapping[str, float | None], name: str) -> str:
+    value, low, high = (numbers[key] for key in (name, f"{name}_low", f"{name}_high"))
+    if value is None:
+        return "-"
+    return f"{value:.3f}" if low is None or high is None else f"{value:.3f} ({low:.3f} .. {high:.3f})"

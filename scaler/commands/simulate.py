@@ -1,0 +1,136 @@
+"""`headrace simulate` and `headrace scenarios`."""
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from scaler.commands.simulate_report import write_run
+from scaler.commands.worlds import WorldOptions, told, world_of
+from scaler.simulate.loading import ScenarioFile, load_scenario, scenario_schema, shipped_scenarios
+from scaler.simulate.result import Summary
+from scaler.simulate.scenario import Scenario
+from scaler.simulate.world import World, simulate
+
+EVENTS_A_LOOK = 2000
+"""The bar moves after so many events: a thousand times a minute of computing, which costs nothing."""
+PIPED_WIDTH = 160
+"""Characters of the table where no terminal says how many it has."""
+
+
+def run_simulate(options: WorldOptions, *, as_json: bool, report: Path | None = None) -> int:
+    """Simulate one world and print its figures.
+
+    0: done; 2: an argument names no policy, scenario or stretch of a trace, or the report cannot be written.
+    """
+    return told(lambda: _simulate(options, as_json=as_json, report=report))
+
+
+def _simulate(options: WorldOptions, *, as_json: bool, report: Path | None) -> int:
+    scenario = world_of(options)
+    with _bar(scenario) as watch:
+        run = simulate(scenario, options.seed, watch=watch)
+    summary = run.summary
+    if as_json:
+        print(json.dumps(figures(summary, scenario), indent=1, allow_nan=False))
+    else:
+        Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(_table(summary, scenario))
+        print(_where(scenario))
+    return 0 if report is None else write_run(report, scenario, run)
+
+
+def figures(summary: Summary, scenario: Scenario) -> dict[str, object]:
+    """All figures by name, and where the capacity came from. What is infinite is null: JSON has no word for it."""
+    found = summary.to_json() | {"capacity": scenario.metadata, "balance_replicas": scenario.balance_replicas}
+    return {key: None if isinstance(value, float) and math.isinf(value) else value for key, value in found.items()}
+
+
+def _table(summary: Summary, scenario: Scenario) -> Table:
+    title = f"{summary.policy} in {summary.scenario}, {summary.hours:g} h, seed {summary.seed}"
+    table = Table(title=title, show_header=False)
+    for name, value in _lines(summary, scenario):
+        table.add_row(name, value)
+    return table
+
+
+def _where(scenario: Scenario) -> str:
+    found = scenario.metadata
+    return f"capacity: {found['trace']}, {found['zones']}, from hour {found['start_h']}"
+
+
+def _lines(summary: Summary, scenario: Scenario) -> Iterator[tuple[str, str]]:
+    rents = (f"{name} {usd:,.0f}" for name, usd in summary.cost_by_capacity_usd.items() if usd)
+    yield "cost per 1,000 samples", f"{summary.cost_usd_per_1k_samples:,.2f} USD"
+    yield "cost", f"{summary.cost_usd:,.2f} USD: trainer {summary.cost_trainer_usd:,.0f}, {', '.join(rents)}"
+    yield "refunds, taken off", f"{summary.refunds_usd:,.2f} USD"
+    yield "samples trained", f"{summary.samples_trained:,} in {summary.policy_updates:,} policy updates"
+    yield "samples filtered, too stale", f"{summary.samples_filtered:,}, {summary.samples_dropped:,}"
+    yield "trainer waited", f"{summary.trainer_wait_ratio:.1%}"
+    yield "ready replicas, mean", f"{summary.replicas_mean:.1f}, balance {scenario.balance_replicas:.1f}"
+    yield "launches, refused", f"{summary.launches:,}, {summary.refusals:,}"
+    yield "interruptions, unnoticed", f"{summary.interruptions:,}, {summary.interruptions_unnoticed:,}"
+    yield "tokens generated", f"{summary.tokens_generated:,}"
+    yield "tokens salvaged, wasted", f"{summary.tokens_salvaged:,}, {summary.tokens_wasted:,}"
+    yield "computed in", f"{summary.wall_s:.1f} s"
+
+
+@contextmanager
+def _bar(scenario: Scenario) -> Iterator[Callable[[World], None] | None]:
+    """A progress bar of simulated time, where a person looks at stderr; elsewhere nothing is watched."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    columns = TextColumn("simulating"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task, events = progress.add_task("", total=scenario.end_s), 0
+
+        def watch(world: World) -> None:
+            nonlocal events
+            events += 1
+            if events % EVENTS_A_LOOK == 0:
+                progress.update(task, completed=world.kernel.now_s)
+
+        yield watch
+
+
+def list_scenarios(*, as_json: bool) -> int:
+    """Print the shipped scenarios. Returns 0."""
+    rows = [_about(load_scenario(name)) for name in sorted(shipped_scenarios())]
+    if as_json:
+        print(json.dumps(rows, indent=1))
+    else:
+        for row in rows:
+            print(_line(row))
+    return 0
+
+
+def print_scenario_schema() -> int:
+    """Print the JSON Schema of a scenario. Returns 0."""
+    print(json.dumps(scenario_schema(), indent=2))
+    return 0
+
+
+def _about(found: ScenarioFile) -> dict[str, object]:
+    spec = found.spec
+    return {
+        "name": found.name,
+        "description": found.document.metadata.description,
+        "balance_replicas": spec.balance_replicas,
+        "ceiling": spec.guard_rails.ceiling,
+        "trainer_usd_per_h": spec.trainer.nodes * spec.trainer.node_usd_per_h,
+        "spot_usd_per_h": spec.spot.price_usd_per_h * spec.replica.nodes,
+        "on_demand_usd_per_h": spec.on_demand.price_usd_per_h * spec.replica.nodes,
+    }
+
+
+def _line(row: dict[str, object]) -> str:
+    return (
+        f"{row['name']}: {row['description']}; n* {row['balance_replicas']:.1f} of at most {row['ceiling']}, USD/h: trainer "
+        f"{row['trainer_usd_per_h']:.2f}, a spot replica {row['spot_usd_per_h']:.2f}, on demand {row['on_demand_usd_per_h']:.2f}"
+    )

@@ -1,0 +1,250 @@
+"""Policies side by side over many windows, each beside the optimum of the same window.
+
+Policy
+* A row is a policy in a window: the mean over its seeds, the same seeds for every policy.
+* A window's regime is the optimum's own: plenty, it waits less than 2 % and buys no on-demand; scarce, it waits although it
+  buys on-demand; mixed, the rest (`scaler.simulate.optimum.bound`).
+* A group is a policy over the windows of a scenario and regime, or of all regimes: means, each with a 95 % interval
+  (`bootstrap`), and the share of the gap that it closes, sum(baseline - policy) / sum(baseline - bound), of costs per sample.
+* The baseline is the one named, or the policy with the lowest mean ratio to the bound over all windows, leaving out the
+  default policy wherever there is another: that is the one that the others are baselines to.
+
+Invariants: a window counts for a group only if every policy and the optimum have it; a cost that is infinite (nothing was
+trained) makes an infinite mean, never a missing one.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import fmean
+from typing import Any
+
+from scaler.simulate.bootstrap import Interval, block_windows, draws, interval, mean_of, ratio_of
+from scaler.simulate.jobs import OPTIMUM, Place
+from scaler.simulate.optimum import Regime
+
+ALL = "all"
+"""Of regimes: every one."""
+DEFAULT_POLICY = "marginal_value"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A policy, or the optimum, in one window; means over the seeds."""
+
+    policy: str
+    scenario: str
+    place: Place
+    regime: Regime
+    seeds: int
+    cost_usd_per_1k_samples: float
+    bound_usd_per_1k_samples: float
+    trainer_wait_ratio: float
+    bound_wait_ratio: float
+    bound_status: str
+    """The solver's word."""
+    figures: Mapping[str, float]
+    """Every other number of the summary."""
+
+    @property
+    def ratio(self) -> float:
+        """Cost over the bound."""
+        return self.cost_usd_per_1k_samples / self.bound_usd_per_1k_samples
+
+    def to_json(self) -> dict[str, Any]:
+        """Flat; what is not finite is None."""
+        place = self.place
+        where = {"scenario": self.scenario, "trace": place.trace, "window": place.window, "start_h": place.start_h}
+        mine = {
+            "regime": self.regime,
+            "seeds": self.seeds,
+            "cost_usd_per_1k_samples": self.cost_usd_per_1k_samples,
+            "bound_usd_per_1k_samples": self.bound_usd_per_1k_samples,
+            "ratio": self.ratio,
+            "trainer_wait_ratio": self.trainer_wait_ratio,
+            "bound_wait_ratio": self.bound_wait_ratio,
+            "bound_status": self.bound_status,
+        }
+        return jsonable({"policy": self.policy, **where, **mine, **self.figures})
+
+
+def rows_of(place: Place, optimum: Mapping[str, Any], runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Row]:
+    """The rows of a window, the optimum's last. `runs`: the figures of each seed by policy."""
+    regime = Regime(optimum["regime"])
+    every = {**runs, OPTIMUM: [optimum]}
+    return [_row(name, place, regime, optimum, figures) for name, figures in every.items()]
+
+
+def _row(
+    name: str, place: Place, regime: Regime, optimum: Mapping[str, Any], seeds: Sequence[Mapping[str, Any]]
+) -> Row:
+    numbers = {key for key, value in seeds[0].items() if isinstance(value, int | float)} - {"seed"}
+    means = {key: fmean(figures[key] for figures in seeds) for key in sorted(numbers)}
+    return Row(
+        policy=name,
+        scenario=str(seeds[0]["scenario"]),
+        place=place,
+        regime=regime,
+        seeds=len(seeds),
+        cost_usd_per_1k_samples=means.pop("cost_usd_per_1k_samples"),
+        bound_usd_per_1k_samples=optimum["cost_usd_per_1k_samples"],
+        trainer_wait_ratio=means.pop("trainer_wait_ratio"),
+        bound_wait_ratio=optimum["trainer_wait_ratio"],
+        bound_status=optimum["status"],
+        figures=means,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A mean or a share with its interval; None where there are too few windows to say."""
+
+    value: float
+    interval: Interval | None
+
+    def to_json(self, name: str) -> dict[str, float | None]:
+        """Three entries: the name, and it with `_low` and `_high`."""
+        low, high = (None, None) if self.interval is None else (self.interval.low, self.interval.high)
+        return {name: self.value, f"{name}_low": low, f"{name}_high": high}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A policy over the windows of a scenario and regime."""
+
+    policy: str
+    scenario: str
+    regime: str
+    windows: int
+    cost_usd_per_1k_samples: Estimate
+    bound_usd_per_1k_samples: float
+    """Mean over the same windows."""
+    ratio: Estimate
+    """Mean over windows of cost over bound."""
+    trainer_wait_ratio: Estimate
+    bound_wait_ratio: float
+    gap_share: Estimate | None
+    """None for the optimum and without a gap."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Flat; what is not finite is None."""
+        entries: dict[str, Any] = {
+            "policy": self.policy,
+            "scenario": self.scenario,
+            "regime": self.regime,
+            "windows": self.windows,
+            "bound_usd_per_1k_samples": self.bound_usd_per_1k_samples,
+            "bound_wait_ratio": self.bound_wait_ratio,
+            **self.cost_usd_per_1k_samples.to_json("cost_usd_per_1k_samples"),
+            **self.ratio.to_json("ratio"),
+            **self.trainer_wait_ratio.to_json("trainer_wait_ratio"),
+            **(self.gap_share or Estimate(value=math.nan, interval=None)).to_json("gap_share"),
+        }
+        return jsonable(entries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """All rows, and what they come to."""
+
+    rows: tuple[Row, ...]
+    groups: tuple[Group, ...]
+    baseline: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Rows and groups as flat mappings."""
+        return {
+            "baseline": self.baseline,
+            "groups": [group.to_json() for group in self.groups],
+            "rows": [row.to_json() for row in self.rows],
+        }
+
+
+def compare(
+    rows: Iterable[Row], baseline: str | None = None, defaults: Iterable[str] = (DEFAULT_POLICY,)
+) -> Comparison:
+    """Group the rows. `defaults`: names of policies that are no baseline wherever there is another.
+
+    Raises:
+        ValueError: the baseline named has no row.
+    """
+    kept = tuple(sorted(rows, key=_in_time_order))
+    names = [name for name in dict.fromkeys(row.policy for row in kept) if name != OPTIMUM]
+    if baseline is not None and baseline not in names:
+        raise ValueError(f"the baseline {baseline!r} is none of the policies {', '.join(names)}")
+    chosen = baseline or best_single(kept, set(defaults))
+    return Comparison(rows=kept, groups=tuple(_groups(kept, names, chosen)), baseline=chosen)
+
+
+def _in_time_order(row: Row) -> tuple[str, str, float, int]:
+    return row.scenario, row.place.trace or "", row.place.start_h, row.place.window
+
+
+def best_single(rows: Sequence[Row], defaults: set[str]) -> str:
+    """The policy with the lowest mean ratio to the bound, first by name where two are equal."""
+    names = {row.policy for row in rows} - {OPTIMUM}
+    among = sorted(names - defaults) or sorted(names)
+    return min(among, key=lambda name: fmean(row.ratio for row in rows if row.policy == name))
+
+
+def _groups(rows: Sequence[Row], names: Sequence[str], baseline: str) -> Iterable[Group]:
+    for scenario in dict.fromkeys(row.scenario for row in rows):
+        here = [row for row in rows if row.scenario == scenario]
+        for regime in (*Regime, ALL):
+            inside = [row for row in here if regime in (row.regime, ALL)]
+            if inside:
+                yield from _side_by_side(inside, names, baseline, regime)
+
+
+def _side_by_side(rows: Sequence[Row], names: Sequence[str], baseline: str, regime: str) -> Iterable[Group]:
+    by_name = {name: [row for row in rows if row.policy == name] for name in (*names, OPTIMUM)}
+    drawn = draws(*_blocks(by_name[baseline]))
+    base = [row.cost_usd_per_1k_samples for row in by_name[baseline]]
+    for name, mine in by_name.items():
+        costs = [row.cost_usd_per_1k_samples for row in mine]
+        bounds = [row.bound_usd_per_1k_samples for row in mine]
+        waits = [row.trainer_wait_ratio for row in mine]
+        ratios = [row.ratio for row in mine]
+        yield Group(
+            policy=name,
+            scenario=mine[0].scenario,
+            regime=regime,
+            windows=len(mine),
+            cost_usd_per_1k_samples=Estimate(value=fmean(costs), interval=interval(mean_of(costs), drawn)),
+            bound_usd_per_1k_samples=fmean(bounds),
+            ratio=Estimate(value=fmean(ratios), interval=interval(mean_of(ratios), drawn)),
+            trainer_wait_ratio=Estimate(value=fmean(waits), interval=interval(mean_of(waits), drawn)),
+            bound_wait_ratio=fmean(row.bound_wait_ratio for row in mine),
+            gap_share=None if name == OPTIMUM else _gap_share(base, costs, bounds, drawn),
+        )
+
+
+def _gap_share(base: Sequence[float], costs: Sequence[float], bounds: Sequence[float], drawn: Any) -> Estimate | None:
+    """sum(baseline - policy) / sum(baseline - bound); None where the baseline has no gap, or one of them no cost."""
+    closed = [b - cost for b, cost in zip(base, costs, strict=True)]
+    gap = [b - bound for b, bound in zip(base, bounds, strict=True)]
+    if not (math.isfinite(sum(closed)) and 0 < sum(gap) < math.inf):
+        return None
+    return Estimate(value=sum(closed) / sum(gap), interval=interval(ratio_of(closed, gap), drawn))
+
+
+def _blocks(rows: Sequence[Row]) -> tuple[list[int], int]:
+    """Windows of each trace, and how many make a block."""
+    traces = [list(group) for _, group in groupby(rows, key=lambda row: row.place.trace)]
+    return [len(windows) for windows in traces], block_windows(len(rows), max(map(_overlapping, traces)))
+
+
+def _overlapping(windows: Sequence[Row]) -> int:
+    """How many windows of a trace cover the same moment at most, by the first one's length."""
+    if windows[0].place.trace is None:  # each has a capacity of its own
+        return 1
+    first = windows[0].place
+    return sum(first.start_h <= row.place.start_h < first.start_h + first.hours - 1e-9 for row in windows)
+
+
+def jsonable(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """With None for what is not finite, and words for enumerations."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in entries.items()
+    }

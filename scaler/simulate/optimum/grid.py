@@ -1,0 +1,50 @@
+"""The steps of a problem: no longer than a launch, with an edge wherever capacity that may be refunded falls.
+
+Invariants: the first edge is 0, the last is the end; edges grow strictly; at most `MOST_STEPS` steps.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from scaler.simulate.optimum.steps import Floats
+
+WANTED_STEP_S = 300.0
+MOST_STEPS = 4000
+"""Beyond that steps are longer than a launch, and equal, or the solver would not end."""
+_APART_S = 1e-3
+
+
+def edges_of(end_s: float, launch_s: float, falls_s: Iterable[float]) -> Floats:
+    """The edges of the steps, in seconds."""
+    wanted_s = min(launch_s, WANTED_STEP_S) if launch_s > 0 else WANTED_STEP_S
+    knots = list(_apart(sorted({*falls_s, 0.0, end_s}), end_s))
+    counts = [_parts(to_s - from_s, wanted_s, launch_s) for from_s, to_s in pairwise(knots)]
+    if sum(counts) > MOST_STEPS:
+        return np.linspace(0.0, end_s, min(MOST_STEPS, math.ceil(end_s / wanted_s)) + 1)
+    parts = (
+        np.linspace(from_s, to_s, n, endpoint=False) for (from_s, to_s), n in zip(pairwise(knots), counts, strict=True)
+    )
+    return np.concatenate([*parts, [end_s]])
+
+
+def _apart(moments: list[float], end_s: float) -> Iterator[float]:
+    """Those that are not too near to the one before; the end always."""
+    last = -math.inf
+    for moment in moments:
+        if moment == end_s or (moment - last > _APART_S and end_s - moment > _APART_S):
+            yield moment
+            last = moment
+
+
+def _parts(gap_s: float, wanted_s: float, launch_s: float) -> int:
+    """Equal parts of at most `wanted_s`; one more where whole parts then fill more of a launch."""
+    fewest = max(1, math.ceil(gap_s / wanted_s - 1e-9))
+
+    def filled_s(parts: int) -> float:
+        part_s = gap_s / parts
+        return math.floor(launch_s / part_s + 1e-9) * part_s
+
+    return max((fewest, fewest + 1), key=lambda parts: (filled_s(parts) > 1.1 * filled_s(fewest), -parts))

@@ -1,0 +1,316 @@
+"""The linear program of a problem: minimise cost - lambda * credited samples.
+
+Columns, all bounded (so that any multipliers at all give a bound, see `certificate`); replicas are means over a step,
+samples are in units of what the trainer takes in a mean step:
+
+    held[o, k]      paid replicas held             0 .. held_most
+    charged[o, k]   paid for, only where a billing minimum is longer than a launch
+    grants[o, k]    the same: grants, shared out between the two edges of their step
+    ready[o, k]     of `held`, ready               0 .. ready_most
+    lives[o, f, i]  replicas that fall f takes for nothing, by the moment of their grant
+    free_held, free_ready [o, k]   refunded replicas where instances are taken at times of their own
+    instant[o, t]   replicas held just before the falls of a moment, only where a guard rail limits them
+    worked[k]       samples that the trainer works off
+    stock[k]        made and not worked off, at the end of the step
+    start           stock at the start
+    credited        samples credited
+
+`FORMAT.md` lists the rows; the package's docstring argues for them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from scaler.simulate.optimum.problem import OfferingLimits, Problem
+from scaler.simulate.optimum.steps import Floats
+from scaler.simulate.optimum.times import Columns, Times
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """min cost @ x - lambda * x[credited] + fixed_usd, with lower <= x <= upper and row_lower <= A x <= row_upper.
+
+    A is in rows: `starts`, `index`, `value`. Cost is in USD.
+    """
+
+    cost: Floats
+    lower: Floats
+    upper: Floats
+    row_lower: Floats
+    row_upper: Floats
+    starts: np.ndarray[tuple[int], np.dtype[np.int32]]
+    index: np.ndarray[tuple[int], np.dtype[np.int32]]
+    value: Floats
+    credited: int
+    fixed_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class OfferingColumns:
+    """Where an offering's columns are. `lives`: one array a fall; `charged` is `held` where no minimum binds."""
+
+    held: Columns
+    charged: Columns
+    ready: Columns
+    lives: tuple[Columns, ...]
+    free_held: Columns | None
+    free_ready: Columns | None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where everything is in a solution."""
+
+    offerings: tuple[OfferingColumns, ...]
+    worked: Columns
+    stock: Columns
+    start: int
+    credited: int
+    unit_samples: float
+
+
+class Builder:
+    """Collects columns and rows."""
+
+    def __init__(self) -> None:
+        self.columns = 0
+        self.rows = 0
+        self._cost: list[Floats] = []
+        self._upper: list[Floats] = []
+        self._row_upper: list[Floats] = []
+        self._entries: list[tuple[Columns, Columns, Floats]] = []
+
+    def add(self, upper: Floats, cost: Floats | float = 0.0) -> Columns:
+        """Columns from 0 to `upper` at a cost each."""
+        found = np.arange(self.columns, self.columns + len(upper))
+        self.columns += len(upper)
+        self._upper.append(np.asarray(upper, float))
+        self._cost.append(np.broadcast_to(np.asarray(cost, float), len(upper)))
+        return found
+
+    def at_most(self, upper: Floats, *terms: "Term") -> None:
+        """Rows sum(terms) <= upper."""
+        for rows, columns, values in terms:
+            row = np.atleast_1d(rows)
+            value = np.broadcast_to(np.asarray(values, float), row.shape)
+            self._entries.append((row + self.rows, np.atleast_1d(columns), value))
+        self._row_upper.append(np.asarray(upper, float))
+        self.rows += len(upper)
+
+    def program(self, lower: dict[int, float], credited: int, fixed_usd: float) -> Program:
+        """All of it, by rows."""
+        row, column, value = (np.concatenate(part) for part in zip(*self._entries, strict=True))
+        # The solver takes a row's column only once: equal places are summed.
+        place, inverse = np.unique(row * self.columns + column, return_inverse=True)
+        summed: Floats = np.bincount(inverse, weights=value, minlength=len(place)).astype(float)
+        row, column = place // self.columns, place % self.columns
+        starts = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=self.rows))))
+        bottom = np.zeros(self.columns)
+        for one, least in lower.items():
+            bottom[one] = least
+        return Program(
+            cost=np.concatenate(self._cost),
+            lower=bottom,
+            upper=np.concatenate(self._upper),
+            row_lower=np.full(self.rows, -np.inf),
+            row_upper=np.concatenate(self._row_upper),
+            starts=starts.astype(np.int32),
+            index=column.astype(np.int32),
+            value=summed,
+            credited=credited,
+            fixed_usd=fixed_usd,
+        )
+
+
+Term: TypeAlias = "tuple[Columns, Columns | int, Floats | float]"
+"""(row of these, column, coefficient), arrays of one length or single numbers."""
+
+
+def build(problem: Problem) -> tuple[Program, Layout]:
+    """The program, and where its columns are."""
+    from scaler.simulate.optimum.cohorts import add_fair_draws
+
+    builder, times = Builder(), Times(problem)
+    unit = problem.demand_samples_per_s * problem.edges_s[-1] / problem.steps
+    offerings = tuple(_offering(builder, problem, times, one) for one in problem.offerings)
+    steps, stock = problem.steps, problem.stock
+    worked = builder.add(problem.demand_samples_per_s * times.lasts_s / unit)
+    levels = builder.add(np.full(steps, max(stock.most, stock.start_most + stock.slack) / unit))
+    start = int(builder.add(np.array([stock.start_most / unit]))[0])
+    credited = int(builder.add(np.array([problem.credit_most_samples / unit]))[0])
+    layout = Layout(offerings, worked, levels, start, credited, unit)
+    if not problem.draws_known:
+        for limits, found in zip(problem.offerings, offerings, strict=True):
+            add_fair_draws(builder, times.edges_s, limits, found.held, found.lives, limits.refund_s)
+    _flow(builder, problem, times, layout)
+    _credit(builder, problem, layout)
+    add_limits(builder, problem, times, offerings)
+    program = builder.program({start: stock.start_least / unit}, credited, problem.trainer_usd)
+    return program, layout
+
+
+def _offering(builder: Builder, problem: Problem, times: Times, limits: OfferingLimits) -> OfferingColumns:
+    usd = limits.usd_per_h * times.lasts_s / 3600.0
+    held_most, ready_most = np.array(limits.held_most), np.array(limits.ready_most)
+    held = builder.add(held_most, 0.0 if limits.minimum_s else usd)
+    ready = builder.add(ready_most)
+    _lag(builder, times, held, ready)
+    charged = _minimum(builder, limits, times, held, usd) if limits.minimum_s else held
+    lives = tuple(builder.add(np.full(len(fall.lives), fall.most_replicas)) for fall in limits.falls)
+    free_held = free_ready = None
+    if limits.unforeseen_refund_s:
+        free_held, free_ready = builder.add(held_most), builder.add(ready_most)
+        _lag(builder, times, free_held, free_ready)
+        _duty(builder, problem, limits, times, free_held, free_ready)
+    found = OfferingColumns(held, charged, ready, lives, free_held, free_ready)
+    _share(builder, times, limits, found)
+    return found
+
+
+def _lag(builder: Builder, times: Times, held: Columns, ready: Columns) -> None:
+    """What is ready was held in this step and in all others that lie wholly within a launch before it."""
+    later, earlier = times.lags
+    builder.at_most(
+        np.zeros(len(later)), (np.arange(len(later)), ready[later], 1.0), (np.arange(len(later)), held[earlier], -1.0)
+    )
+
+
+def _minimum(builder: Builder, limits: OfferingLimits, times: Times, held: Columns, usd: Floats) -> Columns:
+    """Grants are charged for a while: charged >= held, its growth is granted, and grants of late are charged."""
+    steps = np.arange(len(held))
+    most = float(max(limits.held_most)) * len(held) + limits.warm_replicas
+    charged = builder.add(np.full(len(held), most), usd)
+    grants = builder.add(np.full(len(held), most))
+    nothing = np.zeros(len(held))
+    builder.at_most(nothing, (steps, held, 1.0), (steps, charged, -1.0))
+    growth = np.where(steps == 0, float(limits.warm_replicas), 0.0)
+    builder.at_most(growth, (steps, charged, 1.0), (steps[1:], charged[:-1], -1.0), (steps, grants, -1.0))
+    now, granted = times.within_minimum(limits.minimum_s)
+    builder.at_most(nothing, (steps, charged, -1.0), (now, grants[granted], 1.0))
+    return charged
+
+
+def _duty(
+    builder: Builder, problem: Problem, limits: OfferingLimits, times: Times, held: Columns, ready: Columns
+) -> None:
+    """A life that is refunded has spent its launch before it is ready, and does not last for ever."""
+    ratio = max(0.0, 1.0 - problem.launch_s / limits.unforeseen_refund_s)
+    first, shares = np.zeros(len(held), dtype=np.int64), times.lasts_s / times.edges_s[-1]
+    builder.at_most(np.zeros(1), (first, ready, shares), (first, held, -ratio * shares))
+
+
+def _share(builder: Builder, times: Times, limits: OfferingLimits, found: OfferingColumns) -> None:
+    """Paid and refunded replicas share the offering's capacity, and a fall takes no more than it falls by."""
+    for columns, most, free, spans in (
+        (found.held, limits.held_most, found.free_held, spans_of(times, limits, found.lives, held=True)),
+        (found.ready, limits.ready_most, found.free_ready, spans_of(times, limits, found.lives, held=False)),
+    ):
+        touched = np.arange(len(columns)) if free is not None else np.unique(spans[0])
+        row_of = np.zeros(len(columns), dtype=np.int64)
+        row_of[touched] = np.arange(len(touched))
+        terms: list[Term] = [(row_of[touched], columns[touched], 1.0), (row_of[spans[0]], spans[1], spans[2])]
+        if free is not None:
+            terms.append((row_of[touched], free[touched], 1.0))
+        builder.at_most(np.array(most)[touched], *terms)
+    for fall, lives in zip(limits.falls, found.lives, strict=True):
+        builder.at_most(np.array([fall.most_replicas]), (np.zeros(len(lives), dtype=np.int64), lives, 1.0))
+
+
+def spans_of(
+    times: Times, limits: OfferingLimits, lives: Sequence[Columns], *, held: bool
+) -> tuple[Columns, Columns, Floats]:
+    """(step, column, share of the step) of every life, held until its fall or ready."""
+    rows: list[Columns] = [np.zeros(0, dtype=np.int64)]
+    columns: list[Columns] = [np.zeros(0, dtype=np.int64)]
+    shares: list[Floats] = [np.zeros(0)]
+    for fall, of_fall in zip(limits.falls, lives, strict=True):
+        for life, column in zip(fall.lives, of_fall, strict=True):
+            from_s, to_s = (life.granted_s, fall.at_s) if held else (life.ready_from_s, life.ready_to_s)
+            steps, share = times.shares(from_s, to_s)
+            rows.append(steps)
+            columns.append(np.full(len(steps), column))
+            shares.append(share)
+    return np.concatenate(rows), np.concatenate(columns), np.concatenate(shares)
+
+
+def _flow(builder: Builder, problem: Problem, times: Times, layout: Layout) -> None:
+    """stock[k] + worked[k] <= stock[k - 1] + goodput * ready[k]; and no more ready ones than find work."""
+    steps = np.arange(problem.steps)
+    ready: list[tuple[Columns, Columns, Floats]] = []
+    for limits, found in zip(problem.offerings, layout.offerings, strict=True):
+        ready += [(steps, found.ready, np.ones(problem.steps)), spans_of(times, limits, found.lives, held=False)]
+        if found.free_ready is not None:
+            ready.append((steps, found.free_ready, np.ones(problem.steps)))
+    made_by_one = problem.goodput_samples_per_s * times.lasts_s / layout.unit_samples
+    made = [(row, column, -made_by_one[row] * share) for row, column, share in ready]
+    first = np.where(steps == 0, problem.stock.slack / layout.unit_samples, 0.0)
+    before = (steps[1:], layout.stock[:-1], -1.0)
+    start = (steps[:1], layout.start, -1.0)
+    builder.at_most(first, (steps, layout.stock, 1.0), (steps, layout.worked, 1.0), before, start, *made)
+    most = sum((np.array(limits.ready_most) for limits in problem.offerings), np.zeros(problem.steps))
+    if most.max() > problem.useful_replicas:
+        builder.at_most(np.full(problem.steps, problem.useful_replicas), *ready)
+
+
+def _credit(builder: Builder, problem: Problem, layout: Layout) -> None:
+    """Nothing is credited that was not worked off, nor what the stock was eaten for."""
+    first = np.zeros(problem.steps, dtype=np.int64)
+    one = first[:1]
+    credited, worked = (one, layout.credited, 1.0), (first, layout.worked, -1.0)
+    builder.at_most(np.array([problem.credit_ahead_samples / layout.unit_samples]), credited, worked)
+    builder.at_most(np.zeros(1), credited, worked, (one, layout.stock[-1], -1.0), (one, layout.start, 1.0))
+
+
+def add_limits(builder: Builder, problem: Problem, times: Times, offerings: Sequence[OfferingColumns]) -> None:
+    """The guard rails, over each step and at the moments of falls."""
+    if not problem.limits:
+        return
+    steps = np.arange(problem.steps)
+    instants = [_instants(builder, problem, times, *one) for one in zip(problem.offerings, offerings, strict=True)]
+    moments = np.arange(len(problem.instants_s))
+    for limit in problem.limits:
+        means: list[Term] = []
+        before: list[Term] = []
+        for weight, limits, found, instant in zip(limit.weights, problem.offerings, offerings, instants, strict=True):
+            if weight:
+                row, column, share = spans_of(times, limits, found.lives, held=True)
+                means += [(steps, found.held, weight), (row, column, weight * share)]
+                before.append((moments, instant, weight))
+        builder.at_most(np.array(limit.mean_most), *means)
+        if len(moments):
+            builder.at_most(np.array(limit.falls_most), *before)
+
+
+def _instants(
+    builder: Builder, problem: Problem, times: Times, limits: OfferingLimits, found: OfferingColumns
+) -> Columns:
+    """Held just before the falls of a moment: what is ready soon after, the lives that end later, those that must stay."""
+    most = max(limits.held_most) + limits.warm_replicas
+    instants = builder.add(np.full(len(problem.instants_s), float(most)))
+    falls = dict(zip((fall.at_s for fall in limits.falls), zip(limits.falls, found.lives, strict=True), strict=True))
+    for at_s, instant in zip(problem.instants_s, instants, strict=True):
+        alive = _alive(limits, found, at_s)
+        zero = np.zeros(len(alive), dtype=np.int64)
+        lives: Term = (zero, alive, 1.0)
+        one = np.zeros(1, dtype=np.int64)
+        for ready in [found.ready[k : k + 1] for k in times.soon_after(at_s, problem.launch_s)] or [alive[:0]]:
+            builder.at_most(np.zeros(1), (one[: len(ready)], ready, 1.0), lives, (one, int(instant), -1.0))
+        if at_s in falls:
+            fall, columns = falls[at_s]
+            taken = np.zeros(len(columns), dtype=np.int64)
+            share = 1.0 + fall.stays / fall.most_replicas
+            builder.at_most(np.zeros(1), (taken, columns, share), (one, int(instant), -1.0))
+    return instants
+
+
+def _alive(limits: OfferingLimits, found: OfferingColumns, at_s: float) -> Columns:
+    """Lives granted before a moment that no fall has ended before it."""
+    alive = [
+        columns[[life.granted_s < at_s for life in fall.lives]]
+        for fall, columns in zip(limits.falls, found.lives, strict=True)
+        if fall.at_s >= at_s
+    ]
+    return np.concatenate([np.zeros(0, dtype=np.int64), *alive])

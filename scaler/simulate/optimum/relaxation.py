@@ -1,0 +1,154 @@
+"""From a scenario to the bound's problem: every number here is argued for in the package's docstring."""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from scaler.simulate.optimum.grid import edges_of
+from scaler.simulate.optimum.problem import Fall, Life, OfferingLimits, Problem, Stock
+from scaler.simulate.optimum.rails import Held, limits_of
+from scaler.simulate.optimum.steps import Floats, StepFunction, least_of, of_series, window_max, window_min
+from scaler.simulate.scenario import AgeHazard, OfferingModel, Scenario, warm_start
+
+_ROUNDING = 1e-9
+
+
+def problem_of(scenario: Scenario, *, draws_known: bool = True) -> Problem:
+    """The problem whose optimum no policy in the scenario's world can beat, whatever the seed."""
+    launch_s = scenario.launch.least_ready_s
+    warm = warm_start(scenario)
+    rollout = {pool.name for pool in scenario.fleet.stages[0].pools}
+    held = [
+        Held(model, of_series(model.capacity, scenario.end_s), warm.get(model.key, 0))
+        for model in scenario.offerings
+        if model.pool in rollout
+    ]
+    falls_s = {at_s for one in held if refunds_falls(one.model) for at_s, _ in one.count.falls()}
+    edges_s = edges_of(scenario.end_s, launch_s, falls_s)
+    instants_s = sorted(falls_s.intersection(edges_s.tolist()))
+    return Problem(
+        scenario=scenario.name,
+        edges_s=_plain(edges_s),
+        launch_s=launch_s,
+        trainer_usd_per_h=scenario.trainer.usd_per_h,
+        goodput_samples_per_s=scenario.goodput_per_replica_per_s,
+        demand_samples_per_s=scenario.unblocked_samples_per_s,
+        credit_most_samples=float(finished_batches(scenario) * scenario.job.batch_samples),
+        credit_ahead_samples=ahead_samples(scenario),
+        useful_replicas=useful_replicas(scenario),
+        stock=_stock(scenario, sum(warm.values())),
+        offerings=tuple(_offering(scenario, one, edges_s) for one in held),
+        draws_known=draws_known,
+        instants_s=tuple(instants_s),
+        limits=limits_of(scenario, held, edges_s, instants_s),
+    )
+
+
+def refunds_falls(model: OfferingModel) -> bool:
+    """Whether falls of its count are what refunds."""
+    return model.reclaims and model.offering.billing.refund_if_interrupted_within_s > 0 and not strikes(model.hazard)
+
+
+def finished_batches(scenario: Scenario) -> int:
+    """Batches that a trainer finishes by the end if it never waits: publishing ends with the last of each version."""
+    trainer, batches = scenario.trainer, scenario.job.batches_per_version
+    cycle_s = batches * trainer.train_s + trainer.publish_s
+    versions, rest_s = divmod(scenario.end_s * (1 + _ROUNDING), cycle_s)
+    return int(versions) * batches + min(batches - 1, int(rest_s / trainer.train_s))
+
+
+def ahead_samples(scenario: Scenario) -> float:
+    """Batches that publish nothing pass faster than the mean: what a version's first ones may gain on it."""
+    trainer, batches = scenario.trainer, scenario.job.batches_per_version
+    cycle_s = batches * trainer.train_s + trainer.publish_s
+    return (batches - 1) * scenario.job.batch_samples * trainer.publish_s / cycle_s
+
+
+def useful_replicas(scenario: Scenario) -> float:
+    """As many as the ledger lets run at once."""
+    running = min(scenario.job.max_concurrent, scenario.stock_bound_samples)
+    return running / scenario.generation.concurrent_units
+
+
+def _stock(scenario: Scenario, warm_replicas: int) -> Stock:
+    most = float(scenario.stock_bound_samples)
+    buffered = min(scenario.warm_depth_samples // scenario.job.group_size * scenario.job.group_size, most)
+    lengths = scenario.generation.lengths
+    # A lane is in the middle of a group, and the tails of those before it may still run: so far back as the longest does.
+    groups_a_lane = 1 + math.ceil(lengths.table()[-1] / lengths.mean_tokens)
+    begun = warm_replicas * scenario.lanes_per_replica * groups_a_lane * scenario.job.group_size
+    slack = scenario.draw_slack_samples
+    start_most = buffered + scenario.acceptance_ratio * min(begun, most - buffered)
+    return Stock(start_least=buffered, start_most=start_most, most=most + ahead_samples(scenario) + slack, slack=slack)
+
+
+def _offering(scenario: Scenario, one: Held, edges_s: Floats) -> OfferingLimits:
+    model, billing = one.model, one.model.offering.billing
+    unforeseen = billing.refund_if_interrupted_within_s > 0 and strikes(model.hazard)
+    binds = billing.minimum_s > scenario.launch.least_ready_s
+    return OfferingLimits(
+        pool=model.pool,
+        offering_id=model.offering.offering_id,
+        capacity_type=str(model.offering.capacity_type),
+        usd_per_h=model.usd_per_h,
+        warm_replicas=one.warm,
+        held_most=_plain(held_most(scenario, one).means(edges_s)),
+        ready_most=_plain(ready_most(scenario, one).means(edges_s)),
+        falls=tuple(_falls(scenario, one, edges_s)) if refunds_falls(model) else (),
+        refund_s=billing.refund_if_interrupted_within_s,
+        minimum_s=billing.minimum_s if binds else 0.0,
+        unforeseen_refund_s=billing.refund_if_interrupted_within_s if unforeseen else 0.0,
+    )
+
+
+def _plain(values: Floats) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)
+
+
+def strikes(hazard: AgeHazard | None) -> bool:
+    """Whether it ever takes an instance."""
+    if hazard is None:
+        return False
+    return any(per_h > 0 for _, per_h in hazard.steps) or hazard.bursts_per_h * hazard.burst_ratio > 0
+
+
+def held_most(scenario: Scenario, one: Held) -> StepFunction:
+    """The most replicas held at a time: the greatest count of the last moments; of all the past where nothing is taken."""
+    return window_max(one.count, scenario.notices.outlive_s if one.model.reclaims else math.inf)
+
+
+def ready_most(scenario: Scenario, one: Held) -> StepFunction:
+    """The most replicas ready at a time: held for as long as a launch takes, and not taken by a fall meanwhile."""
+    launch_s, outlive_s = scenario.launch.least_ready_s, scenario.notices.outlive_s
+    most = window_min(held_most(scenario, one), launch_s, 0.0, math.inf)
+    if one.model.reclaims and launch_s >= outlive_s:
+        most = least_of(most, window_min(one.count, launch_s, outlive_s, math.inf))
+    if launch_s > 0:
+        ends = launch_s < scenario.end_s
+        times_s, values = ((0.0, launch_s), (float(one.warm), math.inf)) if ends else ((0.0,), (float(one.warm),))
+        most = least_of(most, StepFunction(times_s, values, scenario.end_s))
+    return most
+
+
+def _falls(scenario: Scenario, one: Held, edges_s: Floats) -> Iterable[Fall]:
+    refund_s = one.model.offering.billing.refund_if_interrupted_within_s
+    for at_s, replicas in one.count.falls():
+        lives = tuple(_lives(scenario, at_s, refund_s, edges_s))
+        if lives:
+            yield Fall(at_s=at_s, most_replicas=replicas, stays=one.count.at(at_s), lives=lives)
+
+
+def _lives(scenario: Scenario, fall_s: float, refund_s: float, edges_s: Floats) -> Iterable[Life]:
+    """Lives whose mixtures cover all that there are: between two moments of grant everything that counts is linear."""
+    gone_s = min(fall_s + scenario.notices.outlive_s, scenario.end_s)
+    first_s = max(0.0, fall_s - refund_s)
+    cut = edges_s[(edges_s > fall_s) & (edges_s < gone_s)] - refund_s
+    moments = {first_s, fall_s, gone_s - refund_s, *edges_s.tolist(), *cut.tolist()}
+    for granted_s in sorted(moment for moment in moments if first_s <= moment <= fall_s):
+        # Ready from an edge on, no later than a launch after the grant.
+        ready_from_s = float(edges_s[np.searchsorted(edges_s, granted_s + scenario.launch.least_ready_s, "right") - 1])
+        ready_from_s = max(ready_from_s, granted_s)
+        ready_to_s = min(gone_s, granted_s + refund_s)
+        if ready_to_s > ready_from_s:
+            yield Life(granted_s=granted_s, ready_from_s=ready_from_s, ready_to_s=ready_to_s)

@@ -1,0 +1,104 @@
+"""Pictures of all policies of one case together: trainer waiting so far, and what became of interrupted tokens."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+from xml.etree.ElementTree import Element
+
+from scaler.simulate.report.amounts import count, duration, number, percent
+from scaler.simulate.report.axes import ticks
+from scaler.simulate.report.bins import bins_of
+from scaler.simulate.report.chart import Chart
+from scaler.simulate.report.content import Case
+from scaler.simulate.report.figures import figure, key
+from scaler.simulate.report.rows import OPTIMUM, Rows, short
+from scaler.simulate.report.style import INK, SALVAGED, WASTED, policy_colour, policy_dash
+from scaler.simulate.result import Summary, Timeline
+
+
+def waiting_so_far(case: Case, order: Sequence[str], most_bins: int) -> Element | None:
+    """Hours waited since the start, a line a policy."""
+    waited = {
+        shown.run.summary.policy: _waited_h(shown.run.timeline)
+        for shown in case.runs
+        if shown.run.timeline.waiting_ratio
+    }
+    if len(waited) < 2:
+        return None
+    if case.optimum is not None and case.optimum.timeline is not None and case.optimum.timeline.waiting_ratio:
+        waited[OPTIMUM] = _waited_h(case.optimum.timeline)
+    top = max(hours[-1] for hours in waited.values()) * 1.08 or 1.0
+    chart = Chart(f"Hours waited: {case.facts.name}", (0.0, case.facts.hours), (0.0, top), 190)
+    chart.y_axis(ticks(0.0, top, 5), number, "hours waited")
+    chart.hours_axis()
+    for name, hours in waited.items():
+        _waiting_line(chart, case, name, hours, order, most_bins)
+    return figure(_say_waiting(case, waited), chart.finish())
+
+
+def _waited_h(timeline: Timeline) -> list[float]:
+    return [0.0, *accumulate(share * timeline.step_s / 3600 for share in timeline.waiting_ratio)]
+
+
+def _waiting_line(
+    chart: Chart, case: Case, name: str, hours: Sequence[float], order: Sequence[str], most_bins: int
+) -> None:
+    steps = len(hours) - 1
+    bins = bins_of(steps, case.facts.hours * 3600 / steps, most_bins)
+    points = [(at, hours[edge]) for at, edge in zip(bins.hours, bins.edges, strict=True)]
+    place = order.index(name) if name in order else None
+    colour, dash = (INK, "6 4") if place is None else (policy_colour(place), policy_dash(place))
+    chart.curve(points, colour, dash)
+    chart.label(hours[-1], f"{short(name, 16)} {hours[-1]:.2f} h", colour, f"{name}: {duration(hours[-1])}")
+
+
+def _say_waiting(case: Case, waited: dict[str, list[float]]) -> str:
+    ends = {name: hours[-1] for name, hours in waited.items() if name != OPTIMUM}
+    least, most = min(ends, key=lambda name: ends[name]), max(ends, key=lambda name: ends[name])
+    return (
+        f"Trainer waiting, added up: of {duration(case.facts.hours)} {least} waits least with {duration(ends[least])} and "
+        f"{most} most with {duration(ends[most])}; a steep stretch is one in which the trainer stands still."
+    )
+
+
+def token_fates(case: Case) -> Element | None:
+    """Salvaged and wasted tokens, a pair of bars a policy, as shares of what was generated."""
+    found = [shown.run.summary for shown in case.runs if shown.run.summary.tokens_generated]
+    if not found:
+        return None
+    most = max(max(_share(s, s.tokens_wasted), _share(s, s.tokens_salvaged)) for s in found) * 1.05 or 0.01
+    rows = Rows(
+        f"Tokens salvaged and wasted: {case.facts.name}", [s.policy for s in found], (0.0, most), "% of tokens generated",
+        lambda value: number(100 * value),
+    )  # fmt: skip
+    for i, summary in enumerate(found):
+        _token_bars(rows, i, summary)
+    keys = [
+        (SALVAGED, "salvaged: handed over and continued"),
+        (WASTED, "wasted: generated and lost, or dropped unused"),
+    ]
+    return figure(_say_tokens(found), rows.chart.finish(), key(keys))
+
+
+def _share(summary: Summary, tokens: int) -> float:
+    return tokens / summary.tokens_generated
+
+
+def _token_bars(rows: Rows, i: int, summary: Summary) -> None:
+    chart, y = rows.chart, rows.middle(i)
+    for top, tokens, colour, word in (
+        (y - 10, summary.tokens_salvaged, SALVAGED, "salvaged"),
+        (y, summary.tokens_wasted, WASTED, "wasted"),
+    ):
+        end = chart.x(_share(summary, tokens))
+        chart.box(chart.left, top, end - chart.left, 9, colour, f"{summary.policy}: {count(tokens)} tokens {word}")
+    rows.words(i, f"{count(summary.tokens_salvaged)} / {count(summary.tokens_wasted)}")
+
+
+def _say_tokens(found: Sequence[Summary]) -> str:
+    most = max(found, key=lambda summary: _share(summary, summary.tokens_wasted))
+    return (
+        f"Tokens salvaged and wasted: {most.policy} wastes {'most, ' if len(found) > 1 else ''}"
+        f"{count(most.tokens_wasted)} of {count(most.tokens_generated)} generated "
+        f"({percent(_share(most, most.tokens_wasted))}), with {count(most.samples_dropped)} samples dropped as too stale, and "
+        f"hands {count(most.tokens_salvaged)} over; the first number at the right is salvaged, the second wasted."
+    )

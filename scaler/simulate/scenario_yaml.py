@@ -1,0 +1,229 @@
+"""A Scenario in the YAML: everything about a world but the policy and the capacity over time.
+
+Published rates are what is written (`unblockedSamplesPerS`, `goodputPerReplicaPerS`); what follows from them (time of a batch,
+tokens of a unit) is computed in `scaler.simulate.loading`. Invariant: a document that passes can be balanced: some fleet
+below 0.9 of the ceiling meets the unblocked demand, within admission and staleness.
+Non-goals: traces, which are named where a world is made.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Literal
+
+from scaler.config.scalars import Flag, Name, PlainText, PositiveDuration, Ratio
+from scaler.config.schema import Job
+from scaler.config.stage import Drain, GuardRails
+from scaler.config.yaml_model import Problem, YamlModel, duplicates
+from scaler.simulate.generated_yaml import Generated
+from scaler.simulate.lengths import lengths_with_mean, longest_tokens
+from scaler.simulate.scenario_parts import (
+    CapacityBlock,
+    Generation,
+    Launch,
+    Notices,
+    NotNegative,
+    OnDemand,
+    Positive,
+    Replica,
+    ReplicasPerCount,
+    Service,
+    Spot,
+    Trainer,
+    Warm,
+)
+
+LEAST_HOURS = 12.0
+"""A shorter run says more of its first and last hours than of its policy."""
+MOST_OF_CEILING = 0.9
+"""The share of the ceiling that the balance point may take."""
+SPOT_POOL, ON_DEMAND_POOL, BLOCK_POOL = "spot", "on-demand", "capacity-block"
+
+
+class Spec(YamlModel):
+    """What the world is."""
+
+    hours: Positive
+    """Length of a run; at least 12, unless it replays a recording."""
+    replay: Flag = False
+    """Made from a recording: as long as that, and in balance or not, as that was. Default false."""
+    interval_s: PositiveDuration = 60.0
+    """Time between decisions. Default 60s: events wake the loop as well."""
+    job: Job
+    """The rules of the job's ledger, as in a fleet."""
+    trainer: Trainer
+    """The consumer."""
+    generation: Generation
+    """The rollout replicas' work."""
+    acceptance_ratio: Ratio = 1.0
+    """Share of the groups that are not filtered. Default 100%."""
+    replica: Replica
+    """Of rollout."""
+    guard_rails: GuardRails
+    """The last word over every policy, as in a fleet. Without a spend cap: what the ceiling costs at the highest price."""
+    drain: Drain = Drain()
+    """As in a fleet."""
+    spot: Spot
+    """Spot prices and billing."""
+    on_demand: OnDemand
+    """On-demand price and quota."""
+    capacity_blocks: tuple[CapacityBlock, ...] = ()
+    """Reserved capacity. Default: none."""
+    launch: Launch = Launch()
+    """From a request to a ready replica."""
+    notices: Notices = Notices()
+    """How the cloud takes instances."""
+    hard_failures_per_h: NotNegative = 0.0
+    """Of any instance, without notice and without refund. Default 0."""
+    warm: Warm
+    """What is there at the start."""
+    services: tuple[Service, ...] = ()
+    """Stages between rollout and buffer. Default: none."""
+    replicas_per_count: ReplicasPerCount = ReplicasPerCount()
+    """How a trace's counts become replicas. Default: one each."""
+    generated: Generated | None = None
+    """Spot capacity where no trace is named. Default: a trace must be named."""
+
+    @property
+    def batch_samples(self) -> int:
+        """Samples in one batch."""
+        return self.job.batch_groups * self.job.group_size
+
+    @property
+    def stock_bound_samples(self) -> int:
+        """Most that buffer and flight together may hold."""
+        return (self.job.max_staleness + 1) * self.batch_samples * self.job.batches_per_version
+
+    @property
+    def balance_replicas(self) -> float:
+        """n*: ready replicas that meet the unblocked demand."""
+        return self.trainer.unblocked_samples_per_s / self.generation.goodput_per_replica_per_s
+
+    @property
+    def mean_unit_s(self) -> float:
+        """Time of a unit, from Little's law: units at once times acceptance over goodput."""
+        made = self.generation
+        return made.concurrent_units * self.acceptance_ratio / made.goodput_per_replica_per_s
+
+    @property
+    def mean_tokens(self) -> float:
+        """Tokens of a unit."""
+        return self.mean_unit_s * self.generation.tokens_per_s
+
+    @property
+    def group_tail(self) -> float:
+        """Tokens of the longest unit of a group over those of a mean unit."""
+        lengths = lengths_with_mean(
+            self.mean_tokens, self.generation.lengths.sigma, self.generation.lengths.most_tokens
+        )
+        return longest_tokens(lengths, self.job.group_size) / self.mean_tokens
+
+    @property
+    def flight_samples(self) -> int:
+        """Units in flight in balance, and at least a batch: a group is until its longest unit is done (Little's law)."""
+        running = self.balance_replicas * self.generation.concurrent_units * self.group_tail
+        return max(self.batch_samples, math.ceil(running))
+
+    @property
+    def version_s(self) -> float:
+        """Between two policy versions, never starved."""
+        return self.job.batches_per_version * self.batch_samples / self.trainer.unblocked_samples_per_s
+
+    @property
+    def train_s(self) -> float:
+        """Of one batch: what the unblocked rate leaves beside publishing."""
+        return (self.version_s - self.trainer.publish_s) / self.job.batches_per_version
+
+    def problems(self) -> Iterator[Problem]:
+        """Why it could never be balanced, or says nothing."""
+        wrong_rates = list(self._rate_problems())
+        yield from wrong_rates
+        if not wrong_rates and not self.replay:
+            yield from self._room_problems()
+        yield from self._shape_problems()
+
+    def _rate_problems(self) -> Iterator[Problem]:
+        if self.train_s <= 0:
+            words = f"publishing takes {self.trainer.publish_s:g} s, all the time that the unblocked rate leaves"
+            yield Problem(("trainer", "publish"), words, "lower it, or lower unblockedSamplesPerS")
+        most = self.generation.lengths.most_tokens
+        if self.acceptance_ratio <= 0:
+            yield Problem(("acceptance",), "nothing would be accepted", "write more than 0%")
+        elif not 1 <= self.mean_tokens < most:
+            yield Problem(
+                ("generation", "goodputPerReplicaPerS"),
+                f"it makes a unit of {self.mean_tokens:.3g} tokens on average, and units have 1 to {most}",
+                "change goodput, concurrentUnits, tokensPerS or mostTokens",
+            )
+
+    def _room_problems(self) -> Iterator[Problem]:
+        needed, ceiling = math.ceil(self.balance_replicas), self.guard_rails.ceiling
+        if needed > MOST_OF_CEILING * ceiling:
+            yield Problem(
+                ("guardRails", "ceiling"),
+                f"balance needs {self.balance_replicas:.1f} replicas, more than 0.9 of the ceiling {ceiling}",
+                f"raise it to {math.ceil(needed / MOST_OF_CEILING)} at least",
+            )
+        running = max(self.batch_samples, needed * self.generation.concurrent_units)
+        if self.job.max_concurrent < running:
+            yield Problem(
+                ("job", "maxConcurrent"),
+                f"{self.job.max_concurrent} units at once are less than a batch or what a fleet in balance runs",
+                f"raise it to {running} at least",
+            )
+        flight = self.flight_samples
+        if self.stock_bound_samples < self.batch_samples + flight:
+            yield Problem(
+                ("job", "maxStaleness"),
+                f"staleness admits {self.stock_bound_samples} samples in buffer and flight; a batch and what a fleet in "
+                f"balance has in flight are {self.batch_samples + flight}",
+                "raise it, or lower concurrentUnits or sigma",
+            )
+        group_s = self.group_tail * self.mean_unit_s
+        if group_s > (self.job.max_staleness + 1) * self.version_s:
+            yield Problem(
+                ("job", "maxStaleness"),
+                f"a usual group takes {group_s:.0f} s, {group_s / self.version_s:.1f} versions, and would be too stale",
+                "raise it, or make units shorter",
+            )
+
+    def _shape_problems(self) -> Iterator[Problem]:
+        if self.generation.concurrent_units % self.job.group_size:
+            yield Problem(
+                ("generation", "concurrentUnits"),
+                f"{self.generation.concurrent_units} is no multiple of the group size {self.job.group_size}",
+                "a replica runs whole groups",
+            )
+        if self.hours < LEAST_HOURS and not self.replay:
+            yield Problem(("hours",), f"{self.hours:g} hours say little of a policy", "write 12 at least")
+        if self.guard_rails.floor > self.balance_replicas and not self.replay:
+            yield Problem(("guardRails", "floor"), "the floor alone is more than balance needs", "lower it")
+        if self.warm.replicas > self.guard_rails.ceiling:
+            yield Problem(("warm", "replicas"), "more than the ceiling", "lower it, or raise the ceiling")
+        if self.warm.depth_samples > self.stock_bound_samples:
+            yield Problem(("warm", "depthSamples"), "more than staleness admits", f"at most {self.stock_bound_samples}")
+        for index, name in duplicates([block.name for block in self.capacity_blocks]):
+            yield Problem(("capacityBlocks", index, "name"), f"block {name} is there twice", "give each its own name")
+        for index, service in duplicates([service.name for service in self.services]):
+            yield Problem(("services", index, "name"), f"stage {service} is there twice", "keep one of them")
+
+
+class ScenarioMetadata(YamlModel):
+    """What the scenario is."""
+
+    name: Name
+    """Its name in reports."""
+    description: PlainText
+    """One line for a list: what is modelled, and after whom."""
+
+
+class ScenarioDocument(YamlModel):
+    """One simulated world, but for the policy and the capacity over time."""
+
+    api_version: Literal["headrace.dev/v1alpha1"]
+    """Version of this form."""
+    kind: Literal["Scenario"]
+    """What the document describes."""
+    metadata: ScenarioMetadata
+    """What the scenario is."""
+    spec: Spec
+    """What the world is."""

@@ -1,0 +1,213 @@
+"""`headrace compare` from end to end on tiny windows: what it prints, writes, refuses and goes on with."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from scaler.cli import app
+from scaler.simulate import jobs
+from scaler.simulate.scenario import Scenario
+from tests.builders.comparisons import a_trace_file
+from tests.builders.traces import measured
+
+POLICIES = "rate_match,buffer_band"
+ROW_KEYS = {
+    "policy", "scenario", "trace", "window", "start_h", "regime", "seeds", "cost_usd_per_1k_samples",
+    "bound_usd_per_1k_samples", "ratio", "trainer_wait_ratio", "bound_wait_ratio", "cost_usd", "samples_trained",
+}  # fmt: skip
+ESTIMATES = ("cost_usd_per_1k_samples", "ratio", "trainer_wait_ratio", "gap_share")
+
+
+def _compare(store: Path, *words: str) -> Result:
+    plain = ["compare", "--policies", POLICIES, "--scenarios", "small", "--windows", "2", "--hours", "0.5"]
+    return CliRunner().invoke(app, [*plain, "--store", str(store), *words])
+
+
+def _json(store: Path, *words: str) -> dict[str, Any]:
+    result = _compare(store, "--json", *words)
+    assert result.exit_code == 0, result.output
+    answer: dict[str, Any] = json.loads(result.stdout)
+    return answer
+
+
+def test_there_is_a_row_for_every_policy_window_and_trace_and_the_optimum_beside_them(tmp_path: Path) -> None:
+    file = a_trace_file(tmp_path)
+    answer = _json(tmp_path / "store", "--trace", str(file), "--trace", f"{file}#b", "--seeds", "2")
+
+    rows = answer["rows"]
+    assert len(rows) == 2 * 2 * 3
+    assert {(row["policy"], row["seeds"]) for row in rows} == {("rate_match", 2), ("buffer_band", 2), ("optimum", 1)}
+    assert {row["trace"] for row in rows} == {str(file), f"{file}#b"}
+    assert [row["start_h"] for row in rows[::3]] == pytest.approx([0.0, 9.66, 0.0, 9.66], abs=0.1)
+    assert all(row.keys() >= ROW_KEYS for row in rows)
+    assert all(row["ratio"] >= 1.0 - 1e-9 for row in rows)
+
+
+def test_groups_have_estimates_and_a_baseline(tmp_path: Path) -> None:
+    answer = _json(tmp_path, "--windows", "4")
+
+    assert answer["settings"]["windows"] == 4
+    assert answer["baseline"] in POLICIES.split(",")
+    groups = {group["policy"]: group for group in answer["groups"] if group["regime"] == "all"}
+    assert set(groups) == {*POLICIES.split(","), "optimum"}
+    assert all(
+        f"{name}{end}" in group for group in groups.values() for name in ESTIMATES for end in ("", "_low", "_high")
+    )
+    assert groups[answer["baseline"]]["gap_share"] == 0.0
+    assert all(group["ratio_low"] <= group["ratio"] <= group["ratio_high"] for group in groups.values())
+
+
+def test_several_processes_give_what_one_gives(tmp_path: Path) -> None:
+    one, two = _json(tmp_path / "one"), _json(tmp_path / "two", "--jobs", "2")
+
+    assert [_timeless(row) for row in one["rows"]] == [_timeless(row) for row in two["rows"]]
+    assert one["groups"] == two["groups"]
+
+
+def _timeless(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in ("wall_s", "solver_s")}
+
+
+def test_a_comparison_that_was_killed_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tmp_path / "store"
+    words = ["--policies", POLICIES, "--scenarios", "small", "--windows", "2", "--hours", "0.5", "--store", str(store)]
+    killed = subprocess.run([sys.executable, "-c", _KILLED_AT_THE_FOURTH, "compare", *words], timeout=60, check=False)
+    done = len(list(store.glob("*.json")))
+    assert (killed.returncode, done) == (-signal.SIGKILL, 3)
+
+    computed = _count(monkeypatch)
+    answer = _json(store)
+
+    assert len(computed) == 2 * 3 - done
+    assert [_timeless(row) for row in answer["rows"]] == [_timeless(row) for row in _json(tmp_path / "anew")["rows"]]
+
+
+_KILLED_AT_THE_FOURTH = """
+import os, signal
+from scaler.cli import app
+from scaler.simulate import jobs
+from scaler.simulate.scenario import Scenario
+
+compute, count = jobs._compute, iter(range(9))
+def until_the_fourth(*args):
+    if next(count) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return compute(*args)
+
+jobs._compute = until_the_fourth
+app()
+"""
+
+
+def _count(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    computed: list[object] = []
+    compute = jobs._compute
+
+    def counted(job: jobs.Job, scenario: Scenario) -> dict[str, Any]:
+        computed.append(job)
+        return compute(job, scenario)
+
+    monkeypatch.setattr(jobs, "_compute", counted)
+    return computed
+
+
+def test_people_get_a_line_a_row_and_a_line_a_group(tmp_path: Path) -> None:
+    result = _compare(tmp_path)
+
+    rows, groups, last = result.stdout.strip().split("\n\n")
+    assert len(rows.splitlines()) == 1 + 2 * 3
+    assert groups.splitlines()[0].split()[:4] == ["scenario", "regime", "windows", "policy"]
+    assert last.startswith("baseline ")
+
+
+def test_rows_go_to_csv_and_the_page_is_written(tmp_path: Path) -> None:
+    table, page = tmp_path / "rows.csv", tmp_path / "page.html"
+    answer = _json(tmp_path / "store", "--csv", str(table), "--report", str(page))
+
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["policy"] for row in rows] == [row["policy"] for row in answer["rows"]]
+    assert float(rows[0]["cost_usd"]) == answer["rows"][0]["cost_usd"]
+    assert all(name in page.read_text(encoding="utf-8") for name in (*POLICIES.split(","), "small"))
+
+
+def test_a_policy_may_be_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "quick.yaml"
+    file.write_text("policy: {type: buffer_band, settle: 5m}\n", encoding="utf-8")
+    answer = _json(tmp_path / "store", "--policies", f"{file},rate_match", "--baseline", "quick")
+
+    assert answer["baseline"] == "quick"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--policies", "guess"], "no policy, preset or file of that name"),
+        (["--policies", "rate_match,rate_match"], "policies need names of their own: rate_match"),
+        (["--policies", ","], "policies need names of their own: none is given"),
+        (["--scenarios", "nowhere"], "no scenario or file of that name"),
+        (["--scenarios", ""], "2 windows with 1 seeds of 0 scenarios are nothing to run"),
+        (["--seeds", "0"], "2 windows with 0 seeds of 1 scenarios are nothing to run"),
+        (["--windows", "0"], "0 windows with 1 seeds of 1 scenarios are nothing to run"),
+        (["--hours", "-1"], "2 windows of -1 h are none"),
+        (["--hours", "nan"], "are none"),
+        (["--baseline", "static"], "the baseline 'static' is none of the policies rate_match, buffer_band"),
+        (["--trace", "missing.csv"], "missing.csv"),
+        (["--jobs", "0"], "greater than 0"),
+        (["--csv", "no/such/folder/rows.csv"], "there is no folder no/such/folder"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_input_is_a_line_and_exit_code_2(words: list[str], says: str, tmp_path: Path) -> None:
+    result = _compare(tmp_path, *words)
+
+    assert result.exit_code == 2, result.output
+    assert says in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_a_trace_that_is_too_short_is_one_window_and_says_so(tmp_path: Path) -> None:
+    words = ["--trace", str(a_trace_file(tmp_path, hours=3)), "--hours", "2", "--split", "test", "--json"]
+    result = _compare(tmp_path / "store", *words)
+
+    assert result.exit_code == 0
+    assert len(json.loads(result.stdout)["rows"]) == 3
+    assert "its part for test lasts 1.27 h" in result.stderr
+
+
+def test_an_interrupt_ends_a_comparison_without_a_trace_of_python(tmp_path: Path) -> None:
+    code = "import os, signal\nfrom scaler.simulate import jobs\n" + _INTERRUPTED
+    words = ["--policies", POLICIES, "--scenarios", "small", "--hours", "0.5", "--store", str(tmp_path)]
+    ended = subprocess.run(
+        [sys.executable, "-c", code, "compare", *words], timeout=60, check=False, capture_output=True, text=True
+    )
+
+    assert ended.returncode in (1, 130)
+    assert "Traceback" not in ended.stderr
+
+
+_INTERRUPTED = """
+from scaler.cli import app
+
+def interrupt(*args):
+    os.kill(os.getpid(), signal.SIGINT)
+
+jobs._compute = interrupt
+app()
+"""
+
+
+def test_measured_capacity_can_be_compared_on(tmp_path: Path) -> None:
+    trace = measured("gcp-h100/h100_available_count_10min.csv")
+    answer = _json(tmp_path, "--trace", str(trace), "--split", "train", "--windows", "2", "--hours", "1")
+
+    assert len(answer["rows"]) == 6
+    assert os.fspath(trace) in {row["trace"] for row in answer["rows"]}

@@ -1,0 +1,150 @@
+"""`headrace simulate` and `headrace scenarios` as a person runs them; wrong input is a line and exit code 2."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from scaler.cli import app
+from scaler.traces.offering_events import dump
+from tests.builders.traces import a_trace
+
+SMALL = ("simulate", "--scenario", "small", "--policy", "rate_match")
+KEYS = {
+    "cost_usd",
+    "samples_trained",
+    "cost_usd_per_1k_samples",
+    "trainer_wait_ratio",
+    "interruptions",
+    "tokens_generated",
+    "tokens_salvaged",
+    "tokens_wasted",
+    "replicas_mean",
+    "wall_s",
+}
+
+
+def ran(*words: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, list(words))
+    return result.exit_code, result.stdout, result.stderr
+
+
+def day(folder: Path, **series: dict[float, int]) -> str:
+    file = folder / "day.csv"
+    file.write_text(dump(a_trace(86400.0, 1.0, **series)))
+    return str(file)
+
+
+def test_the_command_prints_every_figure_and_nothing_else() -> None:
+    command = [sys.executable, "-m", "scaler.cli", *SMALL, "--hours", "12", "--json"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    figures = json.loads(done.stdout)
+    assert figures.keys() >= KEYS
+    assert figures["hours"] == 12
+    assert done.stderr == ""
+
+
+def test_people_get_a_table_that_says_where_the_capacity_came_from() -> None:
+    code, out, _ = ran(*SMALL)
+    assert code == 0
+    assert "cost per 1,000 samples" in out
+    assert "capacity: seed 0, here-a, here-b, from hour 0" in out
+
+
+def test_the_same_seed_gives_the_same_figures_and_another_does_not() -> None:
+    def figures(seed: int) -> dict[str, object]:
+        found: dict[str, object] = json.loads(ran(*SMALL, "--seed", str(seed), "--json")[1])
+        del found["wall_s"], found["seed"]
+        return found
+
+    assert figures(1) == figures(1) != figures(2)
+
+
+def test_a_trace_is_played_from_an_hour_on_with_the_zones_asked_for(tmp_path: Path) -> None:
+    file = day(tmp_path, a={0.0: 0, 43200.0: 8}, b={0.0: 0})
+    code, out, err = ran(*SMALL, "--trace", f"{file}#a", "--start", "11", "--hours", "12", "--json")
+    assert (code, err) == (0, "")
+    figures = json.loads(out)
+    assert figures["capacity"] == {"trace": file, "format": "offering events", "zones": "a", "start_h": "11"}
+    assert figures["cost_by_capacity_usd"]["spot"] > 0
+
+
+def test_a_run_that_the_trace_cuts_short_says_so(tmp_path: Path) -> None:
+    code, out, err = ran(*SMALL, "--trace", day(tmp_path, a={0.0: 8}), "--start", "20", "--json")
+    assert code == 0
+    assert "the run is 4.00 h, all that the trace has from there on" in err
+    assert json.loads(out)["hours"] == 4
+
+
+def test_where_nothing_is_trained_the_cost_per_sample_is_null(tmp_path: Path) -> None:
+    policy = tmp_path / "none.yaml"
+    policy.write_text("policy: {type: static, replicas: 0}\n")
+    nothing = day(tmp_path, a={0.0: 0})
+    _, out, _ = ran(
+        "simulate", "--scenario", "small", "--policy", str(policy), "--trace", nothing, "--start", "12", "--json"
+    )
+    assert json.loads(out)["cost_usd_per_1k_samples"] is None
+
+
+COUNTS = "time_utc,a,b\n2025-10-04T00:00:00Z,4,4\n2025-10-04T00:10:00Z,4,4\n"
+FAULTY_TRACES = {
+    "unsorted rows": (COUNTS + "2025-10-04T00:05:00Z,4,4\n", ":4: its time is not after that of line 3"),
+    "a negative count": (COUNTS + "2025-10-04T00:20:00Z,4,-1\n", ":4: -1 for b is negative"),
+    "no header": ("4,4\n4,4\n", ":1: no known format starts with '4,4'"),
+    "a wrong header": ("time_s,zone,count\n0,a,1\n", ":1: the header is 'time_s,zone,count'; it must be"),
+    "an empty cell": (COUNTS + "2025-10-04T00:20:00Z,4,\n", ":4: no value for b"),
+    "nothing": ("", ": it is empty"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTY_TRACES)
+def test_a_faulty_trace_is_a_line(tmp_path: Path, fault: str) -> None:
+    content, says = FAULTY_TRACES[fault]
+    file = tmp_path / "t.csv"
+    file.write_text(content)
+    code, out, err = ran(*SMALL, "--trace", str(file))
+    assert (code, out) == (2, "")
+    assert err.startswith(f"{file}{says}")
+    assert err.count("\n") == 1
+
+
+def test_windows_line_ends_are_fine_and_a_gap_is_held_and_told(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_bytes((COUNTS + "2025-10-04T00:20:00Z,4,4\n2025-10-04T12:30:00Z,4,4\n").replace("\n", "\r\n").encode())
+    code, _, err = ran(*SMALL, "--trace", str(file))
+    assert code == 0
+    assert f"{file}:5: 43800 s without rows before it; the last value holds" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--scenario", "nowhere", "--policy", "rate_match"), "nowhere: no scenario or file of that name"),
+        (("--scenario", "./no.yaml", "--policy", "rate_match"), "no.yaml: no such file"),
+        (("--scenario", "small", "--policy", "nobody"), "nobody: no policy, preset or file of that name"),
+        (("--scenario", "small", "--policy", "static"), "policy.replicas: is missing"),
+        ((*SMALL[1:], "--trace", "no.csv"), "no.csv: it cannot be read"),
+        ((*SMALL[1:], "--hours", "-1"), "small: no stretch of -1 h at hour 0"),
+    ],
+)
+def test_wrong_input_is_a_line(words: tuple[str, ...], says: str) -> None:
+    code, out, err = ran("simulate", *words)
+    assert (code, out) == (2, "")
+    assert says in err
+    assert err.count("\n") == 1
+
+
+def test_the_form_of_a_scenario_is_printed() -> None:
+    assert json.loads(ran("schema", "--scenario")[1])["title"] == "ScenarioDocument"
+
+
+def test_the_shipped_scenarios_are_a_line_each() -> None:
+    code, out, _ = ran("scenarios")
+    assert code == 0
+    assert len(out.splitlines()) == 6
+    assert "small: one trainer node" in out
+    (small,) = [row for row in json.loads(ran("scenarios", "--json")[1]) if row["name"] == "small"]
+    assert small["balance_replicas"] == pytest.approx(6)

@@ -1,0 +1,107 @@
+"""`headrace tune` from end to end on tiny windows: what it finds, writes and refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from scaler.cli import app
+from scaler.simulate.policy_file import load_policy
+from tests.builders.comparisons import a_trace_file
+from tests.builders.fleet_yaml import a_fleet, a_stage
+
+
+def _tune(folder: Path, *words: str) -> Result:
+    plain = ["tune", "--policy", "buffer_band", "--scenarios", "small", "--windows", "2", "--hours", "0.5"]
+    where = ["--out", str(folder / "out.yaml"), "--store", str(folder / "store"), "--trials", "4"]
+    return CliRunner().invoke(app, [*plain, *where, *words])
+
+
+def _json(folder: Path, *words: str) -> dict[str, Any]:
+    result = _tune(folder, "--json", *words)
+    assert result.exit_code == 0, result.output
+    answer: dict[str, Any] = json.loads(result.stdout)
+    return answer
+
+
+def test_what_is_found_is_written_as_a_policy_that_the_simulator_takes(tmp_path: Path) -> None:
+    answer = _json(tmp_path, "--trace", str(a_trace_file(tmp_path)))
+
+    found = load_policy(str(tmp_path / "out.yaml"))
+    assert found.sizing.name == "buffer_band"
+    shown = {name.partition(".")[2]: value for name, value in answer["params"].items() if name.startswith("policy.")}
+    assert {name: getattr(found.sizing.params, name) for name in shown} == pytest.approx(shown, rel=1e-3)
+    assert 1.0 <= answer["train_ratio_tuned"] <= answer["train_ratio_start"]
+    assert answer["test_ratio_tuned"] >= 1.0
+    assert answer["trials"] == 4
+    assert (
+        (tmp_path / "out.yaml")
+        .read_text(encoding="utf-8")
+        .startswith("# Found by `headrace tune`: buffer_band on small.")
+    )
+
+
+def test_a_fleet_comes_back_whole_with_the_policy_in_it_and_is_valid(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text(yaml.safe_dump(a_fleet(stages=[a_stage(placement={"type": "cheapest_available"})])))
+    _json(tmp_path, "--fleet", str(fleet))
+
+    before, after = (yaml.safe_load(path.read_text()) for path in (fleet, tmp_path / "out.yaml"))
+    assert after["spec"]["stages"][0]["policy"]["type"] == "buffer_band"
+    for document in (before, after):
+        for name in ("policy", "placement"):
+            document["spec"]["stages"][0].pop(name, None)
+    assert after == before
+    assert CliRunner().invoke(app, ["validate", str(tmp_path / "out.yaml")]).exit_code == 0
+
+
+def test_processes_share_a_search_through_a_storage_of_their_own(tmp_path: Path) -> None:
+    assert 4 <= _json(tmp_path, "--jobs", "2")["trials"] <= 5
+
+
+def test_a_search_in_a_storage_is_not_done_again(tmp_path: Path) -> None:
+    once, again = (_json(tmp_path, "--storage", f"journal:{tmp_path / 'study'}") for _ in range(2))
+
+    assert once == again
+    assert once["trials"] == 4
+
+
+def test_people_get_the_parameters_and_what_they_are_worth(tmp_path: Path) -> None:
+    result = _tune(tmp_path)
+
+    assert result.exit_code == 0
+    assert "policy.low_mark" in result.stdout
+    assert "Cost over the clairvoyant bound" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--policy", "guess"], "no policy, preset or file of that name"),
+        (["--policy", "rate_match,buffer_band"], "one policy is tuned at a time, not 2"),
+        (["--trials", "0"], "0 trials are none"),
+        (["--storage", "nonsense:"], "cannot be opened"),
+        (["--fleet", "missing.yaml"], "missing.yaml"),
+        (["--out", "no/such/folder/out.yaml"], "there is no folder no/such/folder"),
+        (["--trace", "missing.csv"], "missing.csv"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_input_is_a_line_and_exit_code_2(words: list[str], says: str, tmp_path: Path) -> None:
+    result = _tune(tmp_path, *words)
+
+    assert result.exit_code == 2, result.output
+    assert says in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_a_fleet_that_is_none_is_refused_before_the_work(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text("kind: Other\n", encoding="utf-8")
+    result = _tune(tmp_path, "--fleet", str(fleet))
+
+    assert result.exit_code == 2
+    assert not (tmp_path / "store").exists()
