@@ -85,10 +85,10 @@ from scaler.simulate.scenario import Scenario
 __all__ = ["Bound", "Problem", "Regime", "problem_of", "solve", "without_refunds"]
 
 
-def solve(scenario: Scenario, *, draws_known: bool = True) -> Bound:
+def solve(scenario: Scenario) -> Bound:
     """The bound, whatever the policy and the seed; a second or so for 12 hours of a dozen offerings."""
     began_s = time.perf_counter()
-    problem = problem_of(scenario, draws_known=draws_known)
+    problem = problem_of(scenario)
     program, layout = build(problem)
     answer = least_ratio(program, _too_high(problem))
     plain = without_refunds(problem)
