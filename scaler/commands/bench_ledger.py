@@ -35,7 +35,7 @@ _GROUPS_A_PUT = 1250
 _PROMPT = tuple(range(64))
 _SPARE_UNITS = 4 * BATCH
 """A client, so that none runs dry at the end of a slot."""
-_FIRST_RATE_PER_S = 60_000
+_FIRST_RATE_PER_S = 120_000
 _UNBOUNDED = 1_000_000
 """Admission and staleness are not what is measured."""
 
