@@ -1,8 +1,9 @@
 """What goes over the wire, and back: what units ask for, journals, leases, samples, orders.
 
-What a group's units ask for is one body: a line of JSON with the numbers of each unit and the place of its prompt, then
-the prompts, each once. A journal has twelve bytes a token: id, log-probability, policy version (int32, float32, int32),
-so that it only ever grows at its end. Layouts of the packed words are those of `1_core.lua` and `4_work.lua`.
+What a group's units ask for is one body: how many units and prompts there are, the numbers of each unit with the place
+of its prompt, the lengths of the prompts, then the prompts, each once. A journal has twelve bytes a token: id,
+log-probability, policy version (int32, float32, int32), so that it only ever grows at its end. Layouts of the packed
+words are those of `1_core.lua` and `4_work.lua`.
 """
 
 import dataclasses
@@ -50,6 +51,11 @@ _GRANT = struct.Struct("<IddHH")
 _GROUP = struct.Struct("<HI")
 _LEASED = struct.Struct("<IIHH")
 _DRAWS = struct.Struct("<I")
+_COUNTS = struct.Struct("<HH")
+_ASKED = struct.Struct("<qqdBH")
+"""Of a unit: seed, token bound, time bound (s), place of its resume, place of its prompt."""
+_PROMPT_BYTES = struct.Struct("<I")
+_RESUMES = (Resume.TOKEN, Resume.TURN, Resume.RESTART)
 
 
 def packed(store: ObjectStore | None, body: bytes) -> bytes:
@@ -80,9 +86,10 @@ def group_words(store: ObjectStore | None, name: str, units: Sequence[WorkUnit])
     numbers = []
     for unit in units:
         place = prompts.setdefault(encode_prompt(unit.prompt, unit.payload), len(prompts))
-        numbers.append((unit.seed, unit.max_tokens, unit.time_bound_s, unit.resume.value, place))
-    head = json.dumps((numbers, [len(prompt) for prompt in prompts]), separators=(",", ":"))
-    body = b"".join((head.encode(), b"\n", *prompts))
+        resume = _RESUMES.index(unit.resume)
+        numbers.append(_ASKED.pack(unit.seed, unit.max_tokens, unit.time_bound_s, resume, place))
+    lengths = [_PROMPT_BYTES.pack(len(prompt)) for prompt in prompts]
+    body = b"".join((_COUNTS.pack(len(units), len(prompts)), *numbers, *lengths, *prompts))
     # Many small prompts are not a large one.
     record = b"\0" + body if max(map(len, prompts)) <= INLINE_BYTES else packed(store, body)
     return name, "".join("1" if unit.resume is Resume.RESTART else "0" for unit in units), record
@@ -91,27 +98,32 @@ def group_words(store: ObjectStore | None, name: str, units: Sequence[WorkUnit])
 @lru_cache(maxsize=128)
 def _units_of(name: str, draws: int, body: bytes) -> tuple[WorkUnit, ...]:
     """A group's units; decoded once for all that are leased about the same time."""
-    head, _, prompts = body.partition(b"\n")
-    numbers, lengths = json.loads(head)
-    decoded, at = [], 0
-    for length in lengths:
-        decoded.append(decode_prompt(prompts[at : at + length]))
+    count, prompt_count = _COUNTS.unpack_from(body)
+    numbers_at = _COUNTS.size
+    lengths_at = numbers_at + count * _ASKED.size
+    at = lengths_at + prompt_count * _PROMPT_BYTES.size
+    decoded = []
+    for (length,) in _PROMPT_BYTES.iter_unpack(body[lengths_at:at]):
+        decoded.append(decode_prompt(body[at : at + length]))
         at += length
     group_id, _, epoch = name.rpartition(".")
+    group_epoch, shift = int(epoch), draws * _REDRAW_SEED_STEP
     return tuple(
         WorkUnit(
             group_id=group_id,
-            group_epoch=int(epoch),
+            group_epoch=group_epoch,
             sample_index=index,
-            group_size=len(numbers),
+            group_size=count,
             prompt=decoded[place][0],
-            seed=(seed + draws * _REDRAW_SEED_STEP) & _SEED_MASK if draws else seed,
+            seed=(seed + shift) & _SEED_MASK if draws else seed,
             max_tokens=max_tokens,
             time_bound_s=time_bound_s,
-            resume=Resume(resume),
+            resume=_RESUMES[resume],
             payload=decoded[place][1],
         )
-        for index, (seed, max_tokens, time_bound_s, resume, place) in enumerate(numbers)
+        for index, (seed, max_tokens, time_bound_s, resume, place) in enumerate(
+            _ASKED.iter_unpack(body[numbers_at:lengths_at])
+        )
     )
 
 
