@@ -95,42 +95,62 @@ def group_words(store: ObjectStore | None, name: str, units: Sequence[WorkUnit])
     return name, "".join("1" if unit.resume is Resume.RESTART else "0" for unit in units), record
 
 
-@lru_cache(maxsize=128)
-def _units_of(name: str, draws: int, body: bytes) -> tuple[WorkUnit, ...]:
-    """A group's units; decoded once for all that are leased about the same time."""
-    count, prompt_count = _COUNTS.unpack_from(body)
-    numbers_at = _COUNTS.size
-    lengths_at = numbers_at + count * _ASKED.size
-    at = lengths_at + prompt_count * _PROMPT_BYTES.size
-    decoded = []
-    for (length,) in _PROMPT_BYTES.iter_unpack(body[lengths_at:at]):
-        decoded.append(decode_prompt(body[at : at + length]))
-        at += length
-    group_id, _, epoch = name.rpartition(".")
-    group_epoch, shift = int(epoch), draws * _REDRAW_SEED_STEP
-    return tuple(
-        WorkUnit(
-            group_id=group_id,
-            group_epoch=group_epoch,
+class AskedUnits:
+    """The units of a group, each made of the bytes when it is asked for: a lease of one unit wants no other."""
+
+    def __init__(self, name: str, draws: int, body: bytes) -> None:
+        self._group_id, _, epoch = name.rpartition(".")
+        self._group_epoch = int(epoch)
+        self._shift = draws * _REDRAW_SEED_STEP
+        self._body = body
+        self.size, self._prompts = _COUNTS.unpack_from(body)
+        self._units: dict[int, WorkUnit] = {}
+
+    def unit(self, index: int) -> WorkUnit:
+        """The unit of this place in the group."""
+        found = self._units.get(index)
+        if found is None:
+            found = self._units[index] = self._make(index)
+        return found
+
+    def all(self) -> tuple[WorkUnit, ...]:
+        """All of them, in order."""
+        return tuple(map(self.unit, range(self.size)))
+
+    def _make(self, index: int) -> WorkUnit:
+        asked = _ASKED.unpack_from(self._body, _COUNTS.size + index * _ASKED.size)
+        seed, max_tokens, time_bound_s, resume, place = asked
+        prompt, payload = self._prompt(place)
+        return WorkUnit(
+            group_id=self._group_id,
+            group_epoch=self._group_epoch,
             sample_index=index,
-            group_size=count,
-            prompt=decoded[place][0],
-            seed=(seed + shift) & _SEED_MASK if draws else seed,
+            group_size=self.size,
+            prompt=prompt,
+            seed=(seed + self._shift) & _SEED_MASK if self._shift else seed,
             max_tokens=max_tokens,
             time_bound_s=time_bound_s,
             resume=_RESUMES[resume],
-            payload=decoded[place][1],
+            payload=payload,
         )
-        for index, (seed, max_tokens, time_bound_s, resume, place) in enumerate(
-            _ASKED.iter_unpack(body[numbers_at:lengths_at])
-        )
-    )
+
+    def _prompt(self, place: int) -> tuple[tuple[int, ...], dict[str, str]]:
+        lengths_at = _COUNTS.size + self.size * _ASKED.size
+        at = lengths_at + self._prompts * _PROMPT_BYTES.size
+        lengths = [length for (length,) in _PROMPT_BYTES.iter_unpack(self._body[lengths_at:at])]
+        at += sum(lengths[:place])
+        return _decode_prompt(self._body[at : at + lengths[place]])
 
 
-def units_of(store: ObjectStore | None, name: str, record: bytes) -> tuple[WorkUnit, ...]:
+_decode_prompt = lru_cache(maxsize=128)(decode_prompt)
+"""Units of a group mostly share their prompt."""
+_asked_units = lru_cache(maxsize=128)(AskedUnits)
+
+
+def units_of(store: ObjectStore | None, name: str, record: bytes) -> AskedUnits:
     """The units of a group of this name, from how often it was drawn before and what its units ask for."""
     (draws,) = _DRAWS.unpack_from(record)
-    return _units_of(name, draws, unpack(store, record[_DRAWS.size :]))
+    return _asked_units(name, draws, unpack(store, record[_DRAWS.size :]))
 
 
 def delta_words(progress: ProgressDelta | None) -> tuple[int, int, int, bytes]:
@@ -220,7 +240,7 @@ def _leases_of(store: ObjectStore | None, worker: str, granted: bytes) -> Iterat
     for attempt, published, group, index in _LEASED.iter_unpack(granted[at:journal_at]):
         end = journal_at + TOKEN_BYTES * published
         yield Lease(
-            unit=groups[group][index],
+            unit=groups[group].unit(index),
             owner=worker,
             fencing_token=token,
             attempt=attempt,
@@ -240,7 +260,7 @@ def batch_of(store: ObjectStore | None, reply: Sequence[bytes]) -> Batch:
 def _group_of(
     store: ObjectStore | None, name: str, asked: int, shown: Sequence[tuple[int, int]], reply: Sequence[bytes]
 ) -> GroupSamples:
-    units = units_of(store, name, reply[asked])
+    units = units_of(store, name, reply[asked]).all()
     return GroupSamples(
         group_id=units[0].group_id,
         group_epoch=units[0].group_epoch,
