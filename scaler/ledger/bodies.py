@@ -134,7 +134,7 @@ def decode_progress(body: bytes) -> Progress:
 
 def encode_sample(sample: Sample) -> bytes:
     """A sample; its unit id is the record's key and is not in it."""
-    facts = f'"finish_reason":"{sample.finish_reason.value}"'
+    facts = '"finish_reason":"' + sample.finish_reason + '"'
     if sample.reward is not None:
         facts += f',"reward":"{float(sample.reward)!r}"'
     if sample.generation_s is not None:
