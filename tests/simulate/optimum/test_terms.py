@@ -10,7 +10,7 @@ from scaler.simulate.optimum.relaxation import finished_batches, held_most, held
 from scaler.simulate.optimum.steps import StepFunction
 from scaler.simulate.scenario import Scenario
 from scaler.simulate.world import World
-from tests.builders.optimum import a_random_world, whimsical
+from tests.builders.optimum import a_random_world, a_restless_world, whimsical
 
 SEEDS = range(12)
 
@@ -49,8 +49,11 @@ def _ready(held: object) -> int:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_guard_rails_keep_what_is_held_below_what_the_problem_says(seed: int) -> None:
-    scenario = a_random_world(seed)
+@pytest.mark.parametrize("world_of", [a_random_world, a_restless_world])
+def test_guard_rails_keep_what_is_held_below_what_the_problem_says(
+    world_of: Callable[[int], Scenario], seed: int
+) -> None:
+    scenario = world_of(seed)
     held = held_of(scenario)
     rails = rails_of(scenario, held)
     above: list[str] = []
@@ -64,6 +67,19 @@ def test_guard_rails_keep_what_is_held_below_what_the_problem_says(seed: int) ->
 
     run(scenario, seed, watch)
     assert not above
+
+
+def test_a_restless_world_does_hold_more_than_its_ceiling() -> None:
+    """Else the test before it would ask for nothing."""
+    most = 0
+
+    def watch(world: World) -> None:
+        nonlocal most
+        most = max(most, sum(len(state.held) for state in world.cloud.offerings.values()))
+
+    for seed in SEEDS:
+        run(a_restless_world(seed), seed, watch)
+    assert most > 3 + 1
 
 
 def _weighed(weights: tuple[float, ...], held: list[Held]) -> Iterator[tuple[float, Held]]:
