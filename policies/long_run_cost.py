@@ -3,11 +3,11 @@
 Minimising cost over samples means buying whatever costs less than lambda a sample, and lambda is the ratio that results. Two ways
 to learn it, both over many hours:
 
-AVAILABILITY  from the share of the balance n* that spot has given of late, s (a mean over time, of what was there while
-              n* was wanted):
+AVAILABILITY  from the share of the balance n* that spot has given of late, s (`policies.spot_supply`):
                   lambda g = least over k of  (C + sum_{i <= k} q_i m_i) / sum_{i <= k} m_i
-              with m_0 = s n* replicas of spot at their mean rent q_0, then the other offerings in order of price, each as far
-              as it could fill n*. So on-demand is bought in the long run if q < (C + q_0 m_0) / m_0, whatever the moment is like.
+              with m_0 = s n* replicas of spot at their mean rent q_0, then the other offerings in order of what an hour of
+              use costs there, each as far as it could fill n*. So on-demand is bought in the long run if
+              q < (C + q_0 m_0) / m_0, whatever the moment is like.
 SPENDING      from what was spent and trained, both forgotten exponentially: the ratio that our own fleet has had. It starts
               as a prior worth `prior_s` of full demand, lambda_0 = (C + n* q) / rate at the cheapest rent q.
 
@@ -16,11 +16,11 @@ what is learnt in AVAILABILITY and of lambda_0 in SPENDING.
 Why not from the fleet of the moment: in a shortage the momentary average is high and would buy dearly what the ratio over
 time does not repay.
 
-Memory: at most five numbers.
+Memory: at most three numbers.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -32,8 +32,6 @@ from policies.offers import Offer
 from scaler.model.interruption import NoticeKind
 from scaler.model.reading import Freshness
 
-SHARE, SHARE_S = "spot_share", "spot_share_s"
-"""Memory: s, and the time that it averages."""
 SPENT, TRAINED, VERSION = "spent_usd", "trained_samples", "version"
 
 
@@ -51,8 +49,10 @@ class Learnt:
     source: LearnFrom
     usd_per_sample: float | None
     trainer_usd_per_h: float | None
+    share: float
+    """s."""
     prior_s: float
-    """What the start weighs as much as."""
+    """Time of full demand that lambda_0 weighs as much as."""
     forget_s: float
 
 
@@ -64,15 +64,18 @@ class LongRunCost:
     memory: Mapping[str, float]
 
 
-def long_run_cost(view: SizingInput, known: Sequence[Offer], demand: Demand, learnt: Learnt) -> LongRunCost:
-    """Worth after what happened since the last judgement; only where the goodput is known and there are offers."""
+def long_run_cost(
+    view: SizingInput, known: Sequence[Offer], demand: Demand, learnt: Learnt, per_use: Callable[[Offer], float]
+) -> LongRunCost:
+    """Worth after what happened since the last judgement; only where the goodput is known and there are offers.
+
+    `per_use`: what an hour of use costs at an offering that is not spot (USD/h).
+    """
     if learnt.source is LearnFrom.SPENDING:
         return _from_spending(view, known, demand, learnt)
-    share, averaged_s = _share(view, known, demand, learnt)
-    memory = {SHARE: share, SHARE_S: averaged_s}
     if learnt.usd_per_sample is not None:
-        return LongRunCost(worth_usd_per_h=learnt.usd_per_sample * (demand.goodput or 0.0) * HOUR_S, memory=memory)
-    return LongRunCost(worth_usd_per_h=_least_ratio(known, demand, learnt, share), memory=memory)
+        return LongRunCost(worth_usd_per_h=learnt.usd_per_sample * (demand.goodput or 0.0) * HOUR_S, memory={})
+    return LongRunCost(worth_usd_per_h=_least_ratio(known, demand, learnt, per_use), memory={})
 
 
 def trainer_usd_per_h(known: Sequence[Offer], demand: Demand, learnt: Learnt) -> float:
@@ -82,29 +85,18 @@ def trainer_usd_per_h(known: Sequence[Offer], demand: Demand, learnt: Learnt) ->
     return known[0].usd_per_h * (demand.balance or 0.0) if known else 0.0
 
 
-def _share(view: SizingInput, known: Sequence[Offer], demand: Demand, learnt: Learnt) -> tuple[float, float]:
-    """The mean of what spot gave of n*; a new fleet that holds none and was not refused yet is no sign."""
-    there = sum(bool(replica.instance_ids) for offer in known if offer.spot for replica in offer.held)
-    now = min(1.0, there / demand.balance) if demand.balance else 1.0
-    share, averaged_s = remembered(view.memory, SHARE), remembered(view.memory, SHARE_S)
-    if share is None or averaged_s is None:
-        refused = any(offer.spot and offer.view.refusals for offer in known)
-        return (now if there or refused else 1.0), learnt.prior_s
-    averaged_s = min(learnt.forget_s, averaged_s + demand.elapsed_s)
-    return share + min(1.0, demand.elapsed_s / averaged_s) * (now - share) if averaged_s > 0 else now, averaged_s
-
-
-def _least_ratio(known: Sequence[Offer], demand: Demand, learnt: Learnt, share: float) -> float:
+def _least_ratio(known: Sequence[Offer], demand: Demand, learnt: Learnt, per_use: Callable[[Offer], float]) -> float:
     """Rents of what was there, then of what could fill the rest, while that lowers the ratio."""
     balance = demand.balance or 0.0
-    usd, replicas = trainer_usd_per_h(known, demand, learnt), share * balance
+    usd, replicas = trainer_usd_per_h(known, demand, learnt), learnt.share * balance
     usd += _spot_rent(known) * replicas
     ratio = usd / replicas if replicas > 0 else math.inf
-    for offer in known:
+    others = sorted((per_use(offer), offer.key, offer) for offer in known if not offer.spot)
+    for usd_per_h, _, offer in others:
         room = balance - replicas
         more = room if offer.usable else min(room, len(offer.held))
-        if not offer.spot and more > 0 and offer.usd_per_h < ratio:
-            usd, replicas = usd + offer.usd_per_h * more, replicas + more
+        if more > 0 and usd_per_h < ratio:
+            usd, replicas = usd + usd_per_h * more, replicas + more
             ratio = usd / replicas
     return ratio
 

@@ -41,23 +41,20 @@ from enum import StrEnum
 
 from policies.base import Place, Sizing, SizingInput
 from policies.demand import AT_S, Averaging, Demand, admitted_samples, demand_hold, read_demand
-from policies.long_run_cost import SHARE_S, LearnFrom, Learnt, long_run_cost, trainer_usd_per_h
-from policies.merit import Candidate, Market, in_merit_order
+from policies.long_run_cost import LearnFrom, Learnt, long_run_cost, trainer_usd_per_h
+from policies.merit import Market, in_merit_order
 from policies.moves import moved, not_lowered
-from policies.offer_history import HOUR_S, History, Learning, age_h, bucket_of, learn
+from policies.offer_history import HOUR_S, Learning, learn
 from policies.offers import Offer, offers
-from policies.rent import Rent
+from policies.pricing import Asked, Option, Pricing
+from policies.spot_supply import WANTED, Expectation, SpotSupply, spot_supply
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.plan import Reason, ReasonCode
 from scaler.model.reading import Freshness
 from scaler.model.snapshot import ReplicaView
 
-SHORT_SINCE_S, SHORT_SHARE = "short_since_s", "short_share"
-"""Memory: since when spot has been short of what is wanted of it, and the share of the time that it has been."""
-MOST_SHORT_SHARE = 0.95
 MOST_STOCK_RATIO = 0.9
 """Of what admission lets into the buffer: a target at its very edge would stop the workers."""
-LEAST_WEIGHT = 0.5
 
 
 class WorthBy(StrEnum):
@@ -78,29 +75,36 @@ class Params:
     lambda_usd_per_sample: float | None = field(default=None, metadata={"gt": 0.0})
     """Long-run cost of an accepted sample, where it is known. Default: learnt."""
     lambda_from: LearnFrom = LearnFrom.AVAILABILITY
-    lambda_prior_s: float = field(default=3600.0, metadata={"gt": 0.0})
-    """How long a time what is seen first weighs as much as."""
-    lambda_forget_s: float = field(default=21600.0, metadata={"gt": 0.0})
+    expected_spot_ratio: float = field(default=0.6, metadata={"ge": 0.0, "le": 1.0, "tune": (0.2, 1.0)})
+    """Share of the balance that spot is expected to give in the long run, before that was seen."""
+    expected_spot_weight_s: float = field(default=3600.0, metadata={"ge": 0.0})
+    """How long a time of seeing that weighs as much as."""
+    availability_forget_s: float = field(default=21600.0, metadata={"gt": 0.0})
+    lambda_prior_s: float = field(default=43200.0, metadata={"gt": 0.0})
+    """Learnt from spending: how long a time of full demand the start weighs as much as."""
+    lambda_forget_s: float = field(default=259200.0, metadata={"gt": 0.0})
     worth_by: WorthBy = WorthBy.LAMBDA
 
     buffer_counts: bool = True
     """Whether the buffer moves the level; otherwise n* is matched."""
-    shortage_depth_s: float = field(default=1200.0, metadata={"ge": 0.0})
+    shortage_depth_s: float = field(default=1200.0, metadata={"ge": 0.0, "tune": (0.0, 7200.0)})
     """D: mean of what a shortage eats of the buffer, in seconds of full consumption."""
-    horizon_s: float = field(default=3600.0, metadata={"gt": 0.0})
+    horizon_s: float = field(default=3600.0, metadata={"gt": 0.0, "tune": (900.0, 14400.0, "log")})
     """H: within which the buffer shall be where it is wanted."""
-    band_s: float = field(default=600.0, metadata={"ge": 0.0})
+    band_s: float = field(default=600.0, metadata={"ge": 0.0, "tune": (60.0, 3600.0, "log")})
     """Between the depth that is bought up to and the one that is released above, in seconds of full consumption."""
 
     launch_s: float = field(default=400.0, metadata={"ge": 0.0})
     """From a grant to a ready replica."""
-    use_s: float = field(default=21600.0, metadata={"gt": 0.0})
+    use_s: float = field(default=21600.0, metadata={"gt": 0.0, "tune": (3600.0, 86400.0, "log")})
     """How long a spot replica is reckoned to be wanted."""
-    shortage_s: float = field(default=1800.0, metadata={"gt": 0.0})
+    shortage_s: float = field(default=1800.0, metadata={"gt": 0.0, "tune": (300.0, 14400.0, "log")})
     """How long a shortage is reckoned to last at least: what on-demand is bought for."""
-    swap_margin_ratio: float = field(default=0.05, metadata={"ge": 0.0, "le": 1.0})
+    stand_in_keep_ratio: float = field(default=0.15, metadata={"ge": 0.0, "le": 1.0})
+    """Hysteresis: how much cheaper capacity that is not taken back counts once it is held."""
+    swap_margin_ratio: float = field(default=0.05, metadata={"ge": 0.0, "le": 1.0, "tune": (0.0, 0.3)})
     """How much cheaper than what is held something new must be."""
-    crowding_ratio: float = field(default=0.1, metadata={"ge": 0.0, "le": 1.0})
+    crowding_ratio: float = field(default=0.1, metadata={"ge": 0.0, "le": 1.0, "tune": (0.0, 0.5)})
     """How much dearer an offering counts that would hold the whole fleet: it would all go at once."""
 
     refunds_count: bool = True
@@ -113,7 +117,7 @@ class Params:
     refusal_forget_s: float = field(default=1800.0, metadata={"gt": 0.0})
 
     rate_time_constant_s: float = field(default=300.0, metadata={"ge": 0.0})
-    goodput_time_constant_s: float = field(default=3600.0, metadata={"ge": 0.0})
+    goodput_time_constant_s: float = field(default=10800.0, metadata={"ge": 0.0})
     initial_goodput_per_replica_per_s: float | None = field(default=None, metadata={"gt": 0.0})
 
 
@@ -128,11 +132,25 @@ def size(view: SizingInput, params: Params) -> Sizing:
     memory = {**demand.memory, **history.sums}
     if not demand.goodput or not known:
         return _unmeasured(view, known, memory)
-    cost = long_run_cost(view, known, demand, _learnt(params))
-    memory |= cost.memory
-    scales = _scales(view, params, known, demand, cost.worth_usd_per_h)
-    desk = _Desk(view=view, params=params, scales=scales, history=history)
-    return not_lowered(view, demand, desk.sizing(known, memory))
+    supply = spot_supply(view, known, demand, _expectation(params))
+    pricing = Pricing(
+        now_s=view.now_s,
+        history=history,
+        launch_h=params.launch_s / HOUR_S,
+        use_h=params.use_s / HOUR_S,
+        stand_in_h=supply.lasts_s(view.now_s, params.shortage_s) / HOUR_S,
+        fleet_replicas=demand.balance or 0.0,
+        margin_ratio=params.swap_margin_ratio,
+        crowding_ratio=params.crowding_ratio,
+        keep_ratio=params.stand_in_keep_ratio,
+        refunds_count=params.refunds_count,
+        refusals_count=params.refusals_count,
+    )
+    cost = long_run_cost(view, known, demand, _learnt(params, supply), pricing.fresh_usd_per_h)
+    scales = _scales(view, params, demand, pricing, _worth(params, known, demand, supply, cost.worth_usd_per_h))
+    desk = _Desk(view=view, params=params, scales=scales, pricing=pricing)
+    sizing = desk.sizing(known, {**memory, **supply.memory, **cost.memory})
+    return not_lowered(view, demand, sizing)
 
 
 def _averaging(params: Params) -> Averaging:
@@ -153,11 +171,20 @@ def _learning(params: Params) -> Learning:
     )
 
 
-def _learnt(params: Params) -> Learnt:
+def _expectation(params: Params) -> Expectation:
+    return Expectation(
+        ratio=params.expected_spot_ratio,
+        weight_s=params.expected_spot_weight_s,
+        forget_s=params.availability_forget_s,
+    )
+
+
+def _learnt(params: Params, supply: SpotSupply) -> Learnt:
     return Learnt(
         source=params.lambda_from,
         usd_per_sample=params.lambda_usd_per_sample,
         trainer_usd_per_h=params.trainer_usd_per_h,
+        share=supply.share,
         prior_s=params.lambda_prior_s,
         forget_s=params.lambda_forget_s,
     )
@@ -168,6 +195,15 @@ def _unmeasured(view: SizingInput, known: Sequence[Offer], memory: Mapping[str, 
     reason = Reason(code=ReasonCode.STEADY, message="no goodput measured yet: one replica at least")
     usable = [offer.place() for offer in known if offer.usable]
     return moved(view, () if view.counting else usable[:1], (), memory=memory, reason=reason)
+
+
+def _worth(params: Params, known: Sequence[Offer], demand: Demand, supply: SpotSupply, by_lambda: float) -> float:
+    """What an hour of a needed replica earns."""
+    if params.worth_by is WorthBy.LAMBDA:
+        return by_lambda
+    trainer = trainer_usd_per_h(known, demand, _learnt(params, supply))
+    rents = [offer.usd_per_h for offer in known for _ in range(offer.ready)] or [known[0].usd_per_h]
+    return (trainer + sum(rents)) / len(rents)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,33 +218,23 @@ class _Scales:
     """What the buffer can hold at most, apart from what is in flight."""
     worth: float
     """lambda * g."""
-    averaged_s: float
-    """How long a time the policy has averaged over so far."""
 
     @property
     def balance(self) -> float:
         return self.rate / self.goodput
 
 
-def _scales(view: SizingInput, params: Params, known: Sequence[Offer], demand: Demand, by_lambda: float) -> _Scales:
+def _scales(view: SizingInput, params: Params, demand: Demand, pricing: Pricing, worth: float) -> _Scales:
     goodput = demand.goodput or 0.0
     depth = view.stage.signals.buffered_samples.value or 0.0
-    missing_s = sum(_to_wait_s(view, params, replica) for replica in view.counting)
+    missing_s = sum(pricing.to_wait_h(replica) for replica in view.counting) * HOUR_S
     return _Scales(
         rate=demand.rate,
         goodput=goodput,
         stock=depth - missing_s * goodput,
         reach=_reach(view),
-        worth=by_lambda if params.worth_by is WorthBy.LAMBDA else _worth_now(view, params, known, demand),
-        averaged_s=view.memory.get(SHARE_S, params.lambda_prior_s),
+        worth=worth,
     )
-
-
-def _to_wait_s(view: SizingInput, params: Params, replica: ReplicaView) -> float:
-    """Until it is ready."""
-    if replica.phase is ReplicaPhase.READY:
-        return 0.0
-    return max(0.0, params.launch_s - age_h(replica, view.now_s) * HOUR_S)
 
 
 def _reach(view: SizingInput) -> float:
@@ -219,44 +245,29 @@ def _reach(view: SizingInput) -> float:
     return max(in_training, admitted_samples(signals) - running - in_training)
 
 
-def _worth_now(view: SizingInput, params: Params, known: Sequence[Offer], demand: Demand) -> float:
-    trainer = trainer_usd_per_h(known, demand, _learnt(params))
-    rents = [offer.usd_per_h for offer in known for _ in range(offer.ready)] or [known[0].usd_per_h if known else 0.0]
-    return (trainer + sum(rents)) / len(rents)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """A replica that could be had."""
-
-    offer: Offer
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Desk:
-    """Values every replica, held or possible, and says what to take and what to leave."""
+    """Says what to take and what to leave."""
 
     view: SizingInput
     params: Params
     scales: _Scales
-    history: History
+    pricing: Pricing
 
     def sizing(self, known: Sequence[Offer], memory: Mapping[str, float]) -> Sizing:
-        held = [candidate for offer in known for candidate in self._held(offer)]
-        possible = [candidate for offer in known if offer.usable for candidate in self._possible(offer)]
-        taken, left = in_merit_order([*held, *possible], self._market(0.0))
-        launches = [candidate.item.offer for candidate in taken if isinstance(candidate.item, _Asked)]
-        supply = sum(candidate.weight for candidate in taken)
+        market = self._market(0.0)
+        taken, left = in_merit_order([option for offer in known for option in self.pricing.options(offer)], market)
+        launches = [option.item.offer for option in taken if isinstance(option.item, Asked)]
+        supply = sum(option.weight for option in taken)
+        cheapest = min((offer.usd_per_h for offer in known if offer.spot), default=0.0)
         return moved(
             self.view,
             _places(launches),
             self._releases(left, supply),
-            memory={**memory, **self._shortage(known, held)},
+            memory={**memory, WANTED: max(0.0, market.level(cheapest))},
             reason=self._reason(supply),
             releases_first=True,
         )
-
-    # value
 
     def _market(self, more_depth_s: float) -> Market:
         """`more_depth_s`: how much deeper a buffer is wanted, in seconds of full consumption."""
@@ -272,112 +283,21 @@ class _Desk:
 
         return Market(worth_usd_per_h=scales.worth, level=level)
 
-    def _held(self, offer: Offer) -> list[Candidate[ReplicaView | _Asked]]:
-        rent, use_h = self._rent(offer), self._use_h(offer)
-        granted = self.history.grant_ratio(offer) if self.params.refusals_count else 1.0
-        return [self._of_replica(replica, rent, use_h, granted) for replica in offer.held]
-
-    def _of_replica(
-        self, replica: ReplicaView, rent: Rent, use_h: float, granted: float
-    ) -> Candidate[ReplicaView | _Asked]:
-        age = age_h(replica, self.view.now_s)
-        wait_h = _to_wait_s(self.view, self.params, replica) / HOUR_S
-        asked = replica.phase is ReplicaPhase.REQUESTED
-        at_risk = rent.hazards_per_h[bucket_of(age)] * self.params.launch_s / HOUR_S
-        return Candidate(
-            item=replica,
-            usd_per_h=rent.per_hour_of_use(age_h=age, wait_h=wait_h, use_h=use_h),
-            weight=granted if asked else max(LEAST_WEIGHT, 1 - at_risk),
-            name=replica.replica_id,
-        )
-
-    def _possible(self, offer: Offer) -> list[Candidate[ReplicaView | _Asked]]:
-        wait_h, use_h = self.params.launch_s / HOUR_S, self._use_h(offer)
-        fresh = self._rent(offer).per_hour_of_use(age_h=0.0, wait_h=wait_h, use_h=use_h)
-        margin = 1 + self.params.swap_margin_ratio if offer.spot else 1.0
-        crowding = self.params.crowding_ratio * offer.usd_per_h / max(1.0, self.scales.balance)
-        weight = self.history.grant_ratio(offer) if self.params.refusals_count else 1.0
-        return [
-            Candidate(
-                item=_Asked(offer=offer),
-                usd_per_h=fresh * margin + crowding * (len(offer.held) + i if offer.spot else 0),
-                weight=weight,
-                name=f"~{offer.name}",
-            )
-            for i in range(self._askable(offer))
-        ]
-
-    def _rent(self, offer: Offer) -> Rent:
-        refund_s = offer.billing.refund_if_interrupted_within_s if self.params.refunds_count and offer.spot else 0.0
-        return Rent(
-            usd_per_h=offer.usd_per_h,
-            hazards_per_h=self.history.hazards_per_h(offer),
-            refund_h=refund_s / HOUR_S,
-            loss_usd=offer.usd_per_h * self.params.launch_s / HOUR_S,
-        )
-
-    def _use_h(self, offer: Offer) -> float:
-        """For how long one is reckoned to be wanted."""
-        if offer.spot:
-            return self.params.use_s / HOUR_S
-        since_s = self.view.memory.get(SHORT_SINCE_S, self.view.now_s)
-        share = min(MOST_SHORT_SHARE, max(0.0, self.view.memory.get(SHORT_SHARE, 0.0)))
-        usual_s = self.params.shortage_s * max(1.0, share / (1 - share))
-        return max(usual_s, self.view.now_s - since_s) / HOUR_S
-
-    def _askable(self, offer: Offer) -> int:
-        """How many may be asked for at once: refusals in a row make the engine wait long."""
-        if not self.params.refusals_count:
-            return math.ceil(min(self.scales.balance, 1e4)) + 1
-        requested = sum(replica.phase is ReplicaPhase.REQUESTED for replica in offer.held)
-        young = sum(bool(r.instance_ids) and age_h(r, self.view.now_s) < 0.25 for r in offer.held)
-        return max(0, (1 if offer.view.refusals else 2 + 2 * young) - requested)
-
-    # leaving
-
-    def _releases(self, left: Sequence[Candidate[ReplicaView | _Asked]], supply: float) -> list[ReplicaView]:
+    def _releases(self, left: Sequence[Option], supply: float) -> list[ReplicaView]:
         """Of those that nothing is bought for any more: what is not needed even at the upper set-point, dearest first."""
         market = self._market(self.params.band_s)
-        ready = sum(self._weight_ready(replica) for replica in self.view.counting)
+        ready = float(sum(replica.phase is ReplicaPhase.READY for replica in self.view.counting))
         going: list[ReplicaView] = []
-        for candidate in reversed(left):
-            replica = candidate.item
-            if isinstance(replica, _Asked):
+        for option in reversed(left):
+            replica = option.item
+            if isinstance(replica, Asked):
                 continue
             works = replica.phase is ReplicaPhase.READY
-            others = ready - candidate.weight if works else supply
-            if market.wants(candidate, others):
+            if market.wants(option, ready - option.weight if works else supply):
                 continue
             going.append(replica)
-            ready -= candidate.weight if works else 0.0
+            ready -= option.weight if works else 0.0
         return going
-
-    def _weight_ready(self, replica: ReplicaView) -> float:
-        return 1.0 if replica.phase is ReplicaPhase.READY else 0.0
-
-    def _shortage(self, known: Sequence[Offer], held: Sequence[Candidate[ReplicaView | _Asked]]) -> Mapping[str, float]:
-        """Since when spot has been short of the balance, as far as the buffer wants it."""
-        spot = {offer.key for offer in known if offer.spot}
-        there = sum(
-            candidate.weight
-            for candidate in held
-            if isinstance(candidate.item, ReplicaView)
-            and (candidate.item.pool, candidate.item.offering_id) in spot
-            and candidate.item.instance_ids
-        )
-        cheapest = min((offer.usd_per_h for offer in known if offer.spot), default=0.0)
-        wanted = min(self.scales.balance, self._market(0.0).level(cheapest))
-        short = there < wanted - 1
-        since = {SHORT_SINCE_S: self.view.memory.get(SHORT_SINCE_S, self.view.now_s)} if short else {}
-        return {**since, SHORT_SHARE: self._short_share(short)}
-
-    def _short_share(self, short: bool) -> float:
-        elapsed_s = self.view.now_s - self.view.memory.get(AT_S, self.view.now_s)
-        averaged_s = min(self.params.lambda_forget_s, self.scales.averaged_s)
-        before = self.view.memory.get(SHORT_SHARE)
-        if before is None or averaged_s <= 0:
-            return float(short)
-        return before + min(1.0, elapsed_s / averaged_s) * (short - before)
 
     def _reason(self, supply: float) -> Reason:
         scales = self.scales
@@ -385,8 +305,7 @@ class _Desk:
             code=ReasonCode.STEADY,
             message=(
                 f"a needed replica earns {scales.worth:.2f} USD/h; balance at {scales.balance:.1f}, buffer "
-                f"{scales.stock:.0f}: {supply:.1f} are worth their rent, "
-                f"{len(self.view.counting)} count now"
+                f"{scales.stock:.0f}: {supply:.1f} are worth their rent, {len(self.view.counting)} count now"
             ),
             inputs=(
                 ("worth_usd_per_h", scales.worth),

@@ -27,7 +27,6 @@ TraceOption = Annotated[
 WindowsOption = Annotated[int, typer.Option(help="Windows of each trace, spread evenly.")]
 HoursOption = Annotated[float | None, typer.Option(help="Length of a window; the scenario's if left out.")]
 SeedsOption = Annotated[int, typer.Option(help="Seeds of each window, the same for every policy.")]
-DipsOption = Annotated[bool, typer.Option("--ignore-dips", help="Take one-tick falls to 0 out of traces.")]
 JobsOption = Annotated[int, typer.Option(help="Processes.")]
 StoreOption = Annotated[
     Path | None, typer.Option(help="Folder of finished runs, to go on after a stop; the user's cache if left out.")
@@ -70,8 +69,14 @@ def validate(file: Annotated[Path, typer.Argument(help="RolloutFleet YAML.")]) -
 
 
 @app.command()
-def schema() -> None:
+def schema(
+    scenario: Annotated[bool, typer.Option("--scenario", help="Of a scenario's YAML.")] = False,
+) -> None:
     """Print the JSON Schema of a fleet's YAML."""
+    if scenario:
+        from scaler.commands.simulate import print_scenario_schema
+
+        raise typer.Exit(print_scenario_schema())
     from scaler.commands.validate import print_schema
 
     raise typer.Exit(print_schema())
@@ -162,6 +167,33 @@ def scenarios(json: JsonFlag = False) -> None:
 
 
 @app.command()
+def record(
+    source: Annotated[
+        str, typer.Option("--from", help="Fleet's YAML, the folder that holds it, or a controller's URL.")
+    ],
+    out: Annotated[Path, typer.Option(help="Write the capacity trace (CSV).")],
+    scenario: Annotated[Path | None, typer.Option(help="Write the measured rates as a scenario (YAML).")] = None,
+    trainer_usd_per_h: Annotated[float, typer.Option(help="What the trainer costs an hour.")] = 0.0,
+    every: Annotated[float, typer.Option(help="Of a URL: seconds between looks.")] = 5.0,
+    hours: Annotated[float | None, typer.Option(help="Of a URL: how long; until Ctrl-C by default.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Write a fleet's history of capacity as a trace that `simulate` replays."""
+    from scaler.commands.record import RecordOptions, run_record
+
+    options = RecordOptions(
+        source=source,
+        out=out,
+        scenario=scenario,
+        trainer_usd_per_h=trainer_usd_per_h,
+        every_s=every,
+        hours=hours,
+        as_json=json,
+    )
+    raise typer.Exit(run_record(options))
+
+
+@app.command()
 def explain(
     url: Annotated[str, typer.Option(help="Address of the controller's HTTP API.")] = "http://127.0.0.1:9090",
     last: Annotated[int, typer.Option(help="How many decisions.")] = 10,
@@ -182,14 +214,14 @@ def compare(
     hours: HoursOption = None,
     seeds: SeedsOption = 1,
     split: Annotated[Split, typer.Option(help="Part of each trace: train is its first 60 %.")] = Split.ALL,
-    ignore_dips: DipsOption = False,
+    ignore_dips: DipsFlag = False,
     baseline: Annotated[
         str | None, typer.Option(help="Policy to measure gaps from; the best single one if left out.")
     ] = None,
     jobs: JobsOption = 1,
     store: StoreOption = None,
     csv: Annotated[Path | None, typer.Option(help="Write the rows as CSV.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a report as HTML.")] = None,
+    report: ReportArg = None,
     json: JsonFlag = False,
 ) -> None:
     """Put policies side by side over windows of traces, with the clairvoyant optimum beside them."""
@@ -215,7 +247,7 @@ def tune(
         str | None, typer.Option(help="Share the search: journal:FILE, sqlite:///FILE or another database.")
     ] = None,
     fleet: Annotated[Path | None, typer.Option(help="RolloutFleet YAML to put the policy into.")] = None,
-    ignore_dips: DipsOption = False,
+    ignore_dips: DipsFlag = False,
     jobs: JobsOption = 1,
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
     store: StoreOption = None,

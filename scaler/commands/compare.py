@@ -4,7 +4,7 @@ import csv
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,10 @@ from scaler.simulate.compare import DEFAULT_POLICY, Comparison, Group, Row, comp
 from scaler.simulate.jobs import Job, Place
 from scaler.simulate.loading import load_scenario, open_trace
 from scaler.simulate.policy_file import PolicyChoice, load_policy
-from scaler.simulate.windows import Split, starts_h
+from scaler.simulate.windows import Split, Window, windows_of
 from scaler.traces.trace import TraceError
 
-_SHOWN = ("cost_usd_per_1k_samples", "ratio", "trainer_wait_ratio", "gap_share")
+_SHOWN = ("cost_usd_per_1k_samples", "ratio", "ratio_before_refunds", "trainer_wait_ratio", "gap_share")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,8 @@ def run_compare(grid: Grid, output: Output, *, baseline: str | None, jobs: int, 
     except (ConfigError, TraceError, ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    print(json.dumps(comparison.to_json(), indent=1, allow_nan=False) if output.as_json else _for_people(comparison))
+    answer = {"settings": asdict(grid), **comparison.to_json()}
+    print(json.dumps(answer, indent=1, allow_nan=False) if output.as_json else _for_people(comparison))
     return 0
 
 
@@ -102,37 +103,39 @@ def load_policies(names: Sequence[str]) -> tuple[PolicyChoice, ...]:
 
 def places_of(grid: Grid) -> tuple[Place, ...]:
     """Every window of every trace for every scenario."""
-    if grid.seeds < 1 or not grid.scenarios:
-        raise ValueError(f"{grid.seeds} seeds of {len(grid.scenarios)} scenarios are nothing to run")
+    if grid.seeds < 1 or grid.windows < 1 or not grid.scenarios:
+        amount = f"{grid.windows} windows with {grid.seeds} seeds of {len(grid.scenarios)} scenarios"
+        raise ValueError(f"{amount} are nothing to run")
     return tuple(
         place
         for scenario in grid.scenarios
         for trace in grid.traces or (None,)
-        for place in _windows(grid, scenario, trace)
+        for place in _places(grid, scenario, trace)
     )
 
 
-def _windows(grid: Grid, scenario: str, trace: str | None) -> Iterator[Place]:
+def _places(grid: Grid, scenario: str, trace: str | None) -> Iterator[Place]:
     hours = load_scenario(scenario).hours if grid.hours is None else grid.hours
-    for window, start_h in enumerate(_starts_h(grid, trace, hours)):
+    for number, window in enumerate(_windows(grid, trace, hours)):
         yield Place(
             scenario=scenario,
             trace=trace,
-            window=window,
-            start_h=start_h,
-            hours=hours,
+            window=number,
+            start_h=window.start_h,
+            hours=window.hours,
             ignore_dips=grid.ignore_dips,
         )
 
 
-def _starts_h(grid: Grid, trace: str | None, hours: float) -> Sequence[float]:
-    if trace is None:
-        return [0.0 for _ in starts_h(hours, hours, grid.windows)]
+def _windows(grid: Grid, trace: str | None, hours: float) -> Sequence[Window]:
+    if trace is None:  # each has a capacity of its own
+        return [windows_of(hours, hours, grid.windows)[0] for _ in range(grid.windows)]
     length_h = open_trace(trace, ignore_dips=grid.ignore_dips).end_s / 3600
-    try:
-        return starts_h(length_h, hours, grid.windows, grid.split)
-    except ValueError as error:
-        raise TraceError(trace, None, str(error)) from None
+    found = windows_of(length_h, hours, grid.windows, grid.split)
+    if found[0].hours < hours:
+        part = "it" if grid.split is Split.ALL else f"its part for {grid.split}"
+        print(f"{trace}: {part} lasts {found[0].hours:.2f} h, so one window of that length", file=sys.stderr)
+    return found
 
 
 def compare_over(
@@ -199,6 +202,7 @@ def _short(row: Row) -> dict[str, str]:
         "policy": row.policy,
         "usd_per_1k": f"{row.cost_usd_per_1k_samples:.2f}",
         "ratio": f"{row.ratio:.3f}",
+        "before_refunds": f"{row.ratio_before_refunds:.3f}",
         "waiting": f"{row.trainer_wait_ratio:.1%}",
         "interruptions": f"{row.figures.get('interruptions', 0.0):.0f}",
     }

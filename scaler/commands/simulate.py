@@ -13,7 +13,7 @@ from rich.table import Table
 
 from scaler.commands.simulate_report import write_run
 from scaler.commands.worlds import WorldOptions, told, world_of
-from scaler.simulate.loading import ScenarioFile, load_scenario, shipped_scenarios
+from scaler.simulate.loading import ScenarioFile, load_scenario, scenario_schema, shipped_scenarios
 from scaler.simulate.result import Summary
 from scaler.simulate.scenario import Scenario
 from scaler.simulate.world import World, simulate
@@ -107,6 +107,12 @@ def list_scenarios(*, as_json: bool) -> int:
     else:
         for row in rows:
             print(_line(row))
+    return 0
+
+
+def print_scenario_schema() -> int:
+    """Print the JSON Schema of a scenario. Returns 0."""
+    print(json.dumps(scenario_schema(), indent=2))
     return 0
 
 

@@ -70,7 +70,7 @@ def _tuned(options: TuneOptions, policy: PolicyChoice) -> tuple[dict[str, Any], 
     if options.trials < 1:
         raise ValueError(f"{options.trials} trials are none")
     training = places_of(replace(options.grid, split=Split.TRAIN))
-    testing, untested = _testing(options.grid)
+    testing = _testing(options.grid)
     with workers(options.jobs) as at_work:
         optima = at_work.run([Job(place=place) for place in (*training, *testing)], options.store, "bounds")
         bounds = {job.place: figures["cost_usd_per_1k_samples"] for job, figures in optima.items()}
@@ -87,22 +87,14 @@ def _tuned(options: TuneOptions, policy: PolicyChoice) -> tuple[dict[str, Any], 
         split: {who: _mean(judged[who], places) for who in judged}
         for split, places in (("train", training), ("test", testing))
     }
-    return _answer(options, search, found, ratios, untested), found
+    return _answer(options, search, found, ratios), found
 
 
-def _testing(grid: Grid) -> tuple[tuple[Place, ...], list[str]]:
-    """The windows to judge on, and of each trace that has none why."""
-    places: list[Place] = []
-    untested: list[str] = []
-    if not grid.traces:  # generated capacity: seeds that training never saw
-        every = places_of(replace(grid, windows=2 * grid.windows))
-        return tuple(place for place in every if place.window >= grid.windows), untested
-    for trace in grid.traces:
-        try:
-            places += places_of(replace(grid, traces=(trace,), split=Split.TEST))
-        except TraceError as error:
-            untested.append(str(error))
-    return tuple(places), untested
+def _testing(grid: Grid) -> tuple[Place, ...]:
+    """The windows to judge on; of generated capacity, seeds that training never saw."""
+    if grid.traces:
+        return places_of(replace(grid, split=Split.TEST))
+    return tuple(place for place in places_of(replace(grid, windows=2 * grid.windows)) if place.window >= grid.windows)
 
 
 def _judged(
@@ -122,8 +114,8 @@ def _judged(
     return ratios
 
 
-def _mean(ratios: Mapping[Place, float], places: Sequence[Place]) -> float | None:
-    return fmean(ratios[place] for place in places) if places else None
+def _mean(ratios: Mapping[Place, float], places: Sequence[Place]) -> float:
+    return fmean(ratios[place] for place in places)
 
 
 def _search(search: Search, options: TuneOptions, at_work: Workers) -> Found:
@@ -161,9 +153,7 @@ def _work(search: Search, url: str, worker: int, store: Path | None) -> None:
     optimize(new_study(search, open_storage(url), worker), search, store)
 
 
-def _answer(
-    options: TuneOptions, search: Search, found: Found, ratios: dict[str, dict[str, float | None]], untested: list[str]
-) -> dict[str, Any]:
+def _answer(options: TuneOptions, search: Search, found: Found, ratios: dict[str, dict[str, float]]) -> dict[str, Any]:
     grid = options.grid
     values = {knob.name: _value_of(found.policy, knob.part, knob.field) for knob in knobs_of(found.policy)}
     return {
@@ -179,7 +169,6 @@ def _answer(
         "train_ratio_tuned": ratios["train"]["tuned"],
         "test_ratio_start": ratios["test"]["start"],
         "test_ratio_tuned": ratios["test"]["tuned"],
-        "untested": untested,
         "params": values,
         "out": str(options.out),
     }
@@ -203,10 +192,10 @@ def _heading(answer: Mapping[str, Any]) -> str:
 
 def _shown(answer: Mapping[str, Any], split: str) -> str:
     before, after = answer[f"{split}_ratio_start"], answer[f"{split}_ratio_tuned"]
-    return "none" if before is None else f"{before:.4f} before, {after:.4f} after"
+    return f"{before:.4f} before, {after:.4f} after"
 
 
 def _for_people(answer: Mapping[str, Any]) -> str:
     params = [{"parameter": name, "value": value} for name, value in answer["params"].items()]
-    lines = (table_of(params), "", _heading(answer).replace("# ", "").rstrip(), *answer["untested"], answer["out"])
+    lines = (table_of(params), "", _heading(answer).replace("# ", "").rstrip(), answer["out"])
     return "\n".join(lines)

@@ -20,6 +20,7 @@ Cost: O(n log n) in the number of replicas.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from policies.registry import PLACEMENT, SIZING
 from scaler.decide.endings import endings
@@ -94,14 +95,17 @@ def _tokens(prefix: str, first_intent: int) -> Iterator[str]:
 
 def _first_intent(snapshot: Snapshot, spec: FleetSpec, memory: Memory) -> int:
     """Past the memory's counter and every token of ours in sight."""
-    prefix, first = f"{spec.name}.", memory.next_intent
-    for stage in snapshot.stages:
-        for replica in stage.replicas:
-            if replica.launch_token is not None and replica.launch_token.startswith(prefix):
-                text = replica.launch_token.rpartition(".")[2]
-                if len(text) <= LONGEST_INTENT_DIGITS and text.isdecimal() and int(text) >= first:
-                    first = int(text) + 1
-    return first
+    tokens = {replica.launch_token for stage in snapshot.stages for replica in stage.replicas}
+    return max(memory.next_intent, max((_intent(token, spec.name) for token in tokens), default=-1) + 1)
+
+
+@lru_cache(maxsize=1 << 16)  # the same tokens are in sight decision after decision
+def _intent(token: str | None, fleet: str) -> int:
+    """The number of one of our tokens; -1 for any other."""
+    if token is None or not token.startswith(f"{fleet}."):
+        return -1
+    text = token.rpartition(".")[2]
+    return int(text) if text.isdecimal() and len(text) <= LONGEST_INTENT_DIGITS else -1
 
 
 def _next_memory(spec: FleetSpec, memory: Memory, decisions: dict[str, StageDecision], next_intent: int) -> Memory:

@@ -1,8 +1,8 @@
 """Ask a stage's sizing policy, and say what stops the stage from being sized at all.
 
 Policy, in this order: partial or old pool lists hold and nothing is sized, whatever the policy says, which is only heard on
-whether its signals are fresh; else the policy itself holds on signals that are missing, stale or invalid; paused fleets and stages whose every pool is refused hold at what there is, and
-say what would be wished.
+whether its signals are fresh; else the policy itself holds on signals that are missing, stale or invalid; paused fleets
+and stages whose every pool is refused hold at what there is, and say what would be wished.
 """
 
 from dataclasses import dataclass

@@ -4,7 +4,9 @@ A source that fails keeps the notices it told last; it never takes another sourc
 """
 
 import asyncio
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import structlog
 
@@ -39,7 +41,7 @@ class NoticeWatch:
     def current(self) -> tuple[InterruptionNotice, ...]:
         """Every standing notice once, the nearest deadline first."""
         unique: dict[tuple[str, NoticeKind], InterruptionNotice] = {}
-        for notice in sorted((each for told in self._told.values() for each in told), key=_deadline):
+        for notice in sorted((_legible(each) for told in self._told.values() for each in told), key=_deadline):
             unique.setdefault((notice.instance_id, notice.kind), notice)
         return tuple(unique.values())
 
@@ -72,6 +74,13 @@ class NoticeWatch:
                 await self._clock.sleep(_RETRY_S)
             await self._clock.sleep(_RETRY_S if name in self._away else _SETTLE_S)
             wake.set()
+
+
+def _legible(notice: InterruptionNotice) -> InterruptionNotice:
+    """A deadline that is no number names none; compared as it is, it would let later deadlines hide earlier ones."""
+    if notice.deadline_s is None or math.isfinite(notice.deadline_s):
+        return notice
+    return replace(notice, deadline_s=None)
 
 
 def _deadline(notice: InterruptionNotice) -> tuple[float, str]:

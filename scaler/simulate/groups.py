@@ -34,9 +34,10 @@ class Shape:
         ended = bisect_right(self.lengths, tokens_each)
         return (self.sums[ended - 1] if ended else 0) + (len(self.lengths) - ended) * tokens_each
 
-    def running(self, tokens_each: float) -> int:
-        """Units that are not at their end."""
-        return len(self.lengths) - bisect_right(self.lengths, tokens_each)
+    def ended(self, tokens_each: float) -> int:
+        """Tokens of the units that are at their end."""
+        ended = bisect_right(self.lengths, tokens_each)
+        return self.sums[ended - 1] if ended else 0
 
 
 def shapes(lengths: LengthModel, group_size: int, seed: int) -> tuple[Shape, ...]:

@@ -32,7 +32,7 @@ class SimulatedLedger:
         self._shapes = shapes(scenario.generation.lengths, self._size, seed)
         self._drawn = -1
         self.flight: dict[int, Group] = {}
-        """Admitted and not out again, by number: so in order of their oldest version."""
+        """Admitted and not out again, by number."""
         self.running: dict[int, Lease] = {}
         self._waiting: list[tuple[int, Group]] = []
         self._backing_off: set[int] = set()
@@ -45,7 +45,7 @@ class SimulatedLedger:
         self.admitted = self.trained = self.filtered = self.dropped = self.completed = 0
         self.completed_here = 0
         """By rollout replicas, whatever became of them."""
-        self.tokens_generated = self.tokens_salvaged = self.tokens_wasted = 0.0
+        self.tokens_generated = self.tokens_salvaged = self.tokens_wasted = self.tokens_stale = 0.0
         self.after_rollout: Callable[[Group], object] = self.reviewed
         """Where a group goes that rollout has completed: the next stage, if there is one."""
         self.leave: Callable[[Lease], None] = lambda lease: None
@@ -62,6 +62,8 @@ class SimulatedLedger:
         while self._waiting:
             _, group = heappop(self._waiting)
             if not group.dropped:
+                if not group.tokens_each:
+                    group.oldest_version = self.version
                 return group
         if self._admissible() < self._size:
             return None
@@ -206,9 +208,8 @@ class SimulatedLedger:
         in_training = {group.number for group in self.training}
         stale = []
         for group in self.flight.values():
-            if not rules.too_stale(group.oldest_version, self.version, self._job.max_staleness):
-                break
-            if group.number not in in_training:
+            too_stale = rules.too_stale(group.oldest_version, self.version, self._job.max_staleness)
+            if too_stale and group.number not in in_training:
                 stale.append(group)
         for group in stale:
             self._drop(group)
@@ -224,7 +225,9 @@ class SimulatedLedger:
             self.leave(lease)
         elif group.buffered:
             self.ready_groups -= 1
-        self.tokens_wasted += group.shape.done(group.tokens_each)
+        committed = group.shape.ended(group.tokens_each)
+        self.tokens_stale += committed
+        self.tokens_wasted += group.shape.done(group.tokens_each) - committed
 
     # what others look at
 

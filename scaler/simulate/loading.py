@@ -36,7 +36,8 @@ from scaler.simulate.scenario import (
     Scenario,
     TrainerModel,
 )
-from scaler.simulate.scenario_yaml import ScenarioDocument, Service, Spec
+from scaler.simulate.scenario_parts import Service
+from scaler.simulate.scenario_yaml import ScenarioDocument, Spec
 from scaler.simulate.services import service_offering, service_spec, service_stage
 from scaler.traces.registry import load_trace
 from scaler.traces.trace import CapacityTrace, TraceError
@@ -88,7 +89,8 @@ class ScenarioFile:
         """
         wanted_h = self.hours if hours is None else hours
         capacity = self._capacity(trace, start_h, wanted_h, seed)
-        hazard = hazard_of(self.spec.generated.hazard) if trace is None else None
+        generated = self.spec.generated
+        hazard = hazard_of(generated.hazard) if trace is None and generated else None
         rollout = offering_models(self.spec, capacity, hazard)
         services = tuple(service_offering(service) for service in self.spec.services)
         metadata = {
@@ -104,10 +106,15 @@ class ScenarioFile:
         if not (0 <= start_h <= LATEST_H and 0 < hours <= LATEST_H):
             raise TraceError(self.name if trace is None else trace.source, None, asked)
         if trace is None:
-            trace = generate(self.spec.generated, seed, (start_h + hours) * 3600)
+            trace = self._generated(seed, (start_h + hours) * 3600)
         if start_h * 3600 >= trace.end_s:
             raise TraceError(trace.source, None, f"{asked}; it lasts {trace.end_s / 3600:.2f} h")
         return trace.window(start_h, hours).scaled(self.spec.replicas_per_count.of(trace.format))
+
+    def _generated(self, seed: int, end_s: float) -> CapacityTrace:
+        if self.spec.generated is None:
+            raise TraceError(self.name, None, "it generates no capacity; name a trace")
+        return generate(self.spec.generated, seed, end_s)
 
 
 def load_scenario(name_or_path: str) -> ScenarioFile:
@@ -250,6 +257,8 @@ def _pools(spec: Spec, models: tuple[OfferingModel, ...]) -> tuple[PoolSpec, ...
             offerings=tuple(model.offering for model in models if model.pool == name),
             nodes_per_replica=next(model.nodes_per_replica for model in models if model.pool == name),
             launch_timeout_s=spec.launch.timeout_s,
+            refusal_backoff_initial_s=spec.launch.refusal_backoff_initial_s,
+            refusal_backoff_max_s=spec.launch.refusal_backoff_max_s,
         )
         for name in dict.fromkeys(model.pool for model in models)
     )

@@ -8,7 +8,8 @@ from scaler.config.convert import billing_of
 from scaler.model.capacity import CapacityType, Offering
 from scaler.simulate.generated_yaml import Hazard
 from scaler.simulate.scenario import AgeHazard, OfferingModel
-from scaler.simulate.scenario_yaml import BLOCK_POOL, ON_DEMAND_POOL, SPOT_POOL, CapacityBlock, Spec
+from scaler.simulate.scenario_parts import CapacityBlock
+from scaler.simulate.scenario_yaml import BLOCK_POOL, ON_DEMAND_POOL, SPOT_POOL, Spec
 from scaler.traces.trace import CapacityTrace, Series
 
 ANY_ZONE = "any"

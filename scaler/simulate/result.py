@@ -31,8 +31,9 @@ class Summary:
     tokens_salvaged: int
     """Published by a holder that lost its lease and continued by another."""
     tokens_wasted: int
-    """Generated and lost with a holder, or generated for units that were dropped unused (filtered ones are not: they
-    were looked at)."""
+    """Generated and never committed: lost with a holder, or left when a unit was too stale to go on."""
+    tokens_stale: int
+    """Committed, and dropped because they were too stale to be trained on."""
     replicas_mean: float
     """Ready rollout replicas, over time."""
     wall_s: float

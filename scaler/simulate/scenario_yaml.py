@@ -8,223 +8,35 @@ Non-goals: traces, which are named where a world is made.
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import Field, Strict
-
-from scaler.config.scalars import (
-    Count,
-    Duration,
-    Flag,
-    Name,
-    OfferingWord,
-    PlainText,
-    PositiveCount,
-    PositiveDuration,
-    Ratio,
-    Usd,
-)
+from scaler.config.scalars import Flag, Name, PlainText, PositiveDuration, Ratio
 from scaler.config.schema import Job
-from scaler.config.stage import Billing, Drain, GuardRails
+from scaler.config.stage import Drain, GuardRails
 from scaler.config.yaml_model import Problem, YamlModel, duplicates
-from scaler.simulate.generated_yaml import Generated, Spread
+from scaler.simulate.generated_yaml import Generated
 from scaler.simulate.lengths import lengths_with_mean, longest_tokens
+from scaler.simulate.scenario_parts import (
+    CapacityBlock,
+    Generation,
+    Launch,
+    Notices,
+    NotNegative,
+    OnDemand,
+    Positive,
+    Replica,
+    ReplicasPerCount,
+    Service,
+    Spot,
+    Trainer,
+    Warm,
+)
 
 LEAST_HOURS = 12.0
 """A shorter run says more of its first and last hours than of its policy."""
 MOST_OF_CEILING = 0.9
 """The share of the ceiling that the balance point may take."""
 SPOT_POOL, ON_DEMAND_POOL, BLOCK_POOL = "spot", "on-demand", "capacity-block"
-
-Positive = Annotated[float, Strict(), Field(gt=0, le=1e9)]
-NotNegative = Annotated[float, Strict(), Field(ge=0, le=1e9)]
-
-
-def _spread(**written: str | float) -> Any:
-    """A default, as it would be written."""
-    return Field(default=written, validate_default=True)
-
-
-class Trainer(YamlModel):
-    """The consumer, rented throughout."""
-
-    nodes: PositiveCount
-    """Nodes that it runs on."""
-    node_usd_per_h: Usd
-    """Price of one of them."""
-    unblocked_samples_per_s: Positive
-    """Samples a second that it takes when it never waits, publishing included."""
-    publish_s: Duration = 0.0
-    """Checkpoint and publication of one policy version; the trainer waits for it. Default 0s: part of the rate already."""
-
-
-class Lengths(YamlModel):
-    """How long units are: lognormal tokens around the mean that the goodput gives, cut at the bound."""
-
-    sigma: Annotated[float, Strict(), Field(ge=0, le=4)]
-    """Of the logarithm: 0 is one length for all; at 1 the longest percent are six times the mean."""
-    most_tokens: PositiveCount
-    """Token bound of a unit."""
-
-
-class Generation(YamlModel):
-    """What one ready replica does."""
-
-    goodput_per_replica_per_s: Positive
-    """Accepted samples a second, always at work."""
-    concurrent_units: PositiveCount
-    """Units that it runs at once: a multiple of the group size."""
-    tokens_per_s: Positive
-    """Of one unit, with all of them running."""
-    lengths: Lengths
-    """How long units are."""
-    progress_s: PositiveDuration = 10.0
-    """Interval of publication. Default 10s: what a kill without notice loses at most."""
-    resume_s: Duration = 2.0
-    """Prefill of a unit that continues elsewhere. Default 2s: some ten thousand tokens at some thousand a second."""
-    swap_s: Duration = 1.0
-    """Pause at each new version. Default 1s: research/rl-systems.md 2.4, weights in memory (0.75 to 3.8 s)."""
-    lease_ttl_s: PositiveDuration = 60.0
-    """Until a silent holder loses its units. Default 60s: the worker's own default."""
-
-
-class Replica(YamlModel):
-    """What one replica is made of."""
-
-    instance_type: OfferingWord
-    """For example p5en.48xlarge."""
-    nodes: PositiveCount = 1
-    """Nodes that live and die together. Default 1: one engine a node."""
-
-
-class Spot(YamlModel):
-    """What spot capacity costs, wherever the trace finds it."""
-
-    price_usd_per_h: Usd
-    """Price of one node in a zone that is not named below."""
-    zone_prices_usd_per_h: dict[str, Usd] = Field(default_factory=dict)
-    """Price of one node by zone, or by what the zone's name starts with; the longest that fits counts. Default: none."""
-    billing: Billing = Field(default={"refundIfInterruptedWithin": "1h"}, validate_default=True)
-    """Default: a minute at least, and nothing for an instance that EC2 takes within its first hour."""
-
-
-class OnDemand(YamlModel):
-    """Capacity that is there up to a quota and is not taken back."""
-
-    price_usd_per_h: Usd
-    """Price of one node."""
-    quota_replicas: Count
-    """Most replicas of it; 0: none."""
-    billing: Billing = Billing()
-    """Default: a minute at least."""
-
-
-class CapacityBlock(YamlModel):
-    """Reserved capacity between two times. Charged while it is used, though a real block is paid in advance."""
-
-    name: Name
-    """Stands where a zone would."""
-    price_usd_per_h: Usd
-    """Price of one node."""
-    replicas: PositiveCount
-    """Replicas that it holds."""
-    start_s: Duration = 0.0
-    """From the start of the window. Default 0s."""
-    lasts_s: PositiveDuration
-    """How long; what still runs at its end is taken, after a notice."""
-
-
-class Launch(YamlModel):
-    """From a request to a ready replica. Defaults: research/spot-policies.md 3.5, its suggested (assumed) distributions."""
-
-    answer: Spread = _spread(least="5s", median="10s", sigma=0.5, most="30s")
-    """Request to grant or refusal. Default 5 to 30 s."""
-    boot: Spread = _spread(least="100s", median="90s", sigma=0.8, most="12m")
-    """Grant to registered worker: instance, node, image. Default: median 190 s, one in twenty over 430 s."""
-    load: Spread = _spread(least="1m", median="90s", sigma=0.6, most="6m")
-    """Registered to ready: engine, model, newest weights. Default: median 150 s, one in twenty over 300 s."""
-    failure_ratio: Ratio = 0.005
-    """Share of the grants that never become ready. Default 0.5%: assumed, within the hard failures of 3.3."""
-    timeout_s: PositiveDuration = 1200.0
-    """A launch that is not ready by then is replaced. Default 20m: more than the longest boot and load."""
-
-
-class Notices(YamlModel):
-    """How the cloud takes instances. Defaults: research/spot-policies.md 3.3 and 3.4, shares assumed within its ranges."""
-
-    lead_s: PositiveDuration = 120.0
-    """Notice to end. Default 2m: EC2 Spot."""
-    spread_s: Duration = 180.0
-    """Within which the victims of one fall go. Default 3m: 92 % of joint interruptions."""
-    late_ratio: Ratio = 0.02
-    """Share with a late notice. Default 2%."""
-    late_least_s: Duration = 20.0
-    """Shortest late notice. Default 20s."""
-    late_most_s: Duration = 110.0
-    """Longest late notice. Default 110s."""
-    none_ratio: Ratio = 0.01
-    """Share without notice. Default 1%."""
-
-    def problems(self) -> Iterator[Problem]:
-        """Shares and times that contradict each other."""
-        if self.late_ratio + self.none_ratio > 1:
-            yield Problem(("late",), "late and none together are over 100%", "lower one of them")
-        if not self.late_least_s <= self.late_most_s <= self.lead_s:
-            yield Problem(
-                ("lateLeast",), "late notices must lie between lateLeast, lateMost and lead", "put them in order"
-            )
-
-
-class Warm(YamlModel):
-    """What is there at the start. The same for all policies."""
-
-    replicas: Count
-    """Ready replicas, on the cheapest spot capacity that there is."""
-    depth_samples: Count = 0
-    """Samples in the buffer. Default 0."""
-
-
-class ReplicasPerCount(YamlModel):
-    """How many replicas one count of a trace stands for, by the format of the trace; products are rounded down.
-
-    Formats count different things (of 16 requested, yes or no, of 32 nodes), so the right scale is the scenario's to say.
-    """
-
-    zone_counts: Positive = 1.0
-    """Tables of counts, as GCP's H100: 0 to 16 a zone. Default 1."""
-    zone_probes: Positive = 1.0
-    """Tables of 0 and 1, as AWS' V100. Default 1."""
-    held_nodes: Positive = 1.0
-    """Instances held of 4. Default 1."""
-    node_events: Positive = 1.0
-    """Logs of nodes that came and went, as Bamboo's P3: up to 32. Default 1."""
-    live_counts: Positive = 1.0
-    """Live instances, as Bamboo's A100: up to 64. Default 1."""
-    replay_segments: Positive = 1.0
-    """Parcae's segments: up to 32. Default 1."""
-    offering_events: Positive = 1.0
-    """Our own format, which counts replicas. Default 1."""
-
-    def of(self, trace_format: str) -> float:
-        """The scale of a trace's format; 1 for one that is not known here."""
-        return float(getattr(self, trace_format.replace(" ", "_"), 1.0))
-
-
-class Service(YamlModel):
-    """A reward or environment stage behind rollout: replicas on demand, always there, each serving several samples."""
-
-    name: Literal["reward", "environment"]
-    """Which step."""
-    concurrent_samples: PositiveCount
-    """Samples that a replica serves at once."""
-    service: Spread
-    """Time of one sample."""
-    instance_type: OfferingWord
-    """What a replica runs on."""
-    price_usd_per_h: Usd
-    """Price of one."""
-    replicas: PositiveCount
-    """How many there are throughout: the policy under test sizes rollout only."""
 
 
 class Spec(YamlModel):
@@ -233,7 +45,7 @@ class Spec(YamlModel):
     hours: Positive
     """Length of a run; at least 12, unless it replays a recording."""
     replay: Flag = False
-    """Made from a recording, and as long as that. Default false."""
+    """Made from a recording: as long as that, and in balance or not, as that was. Default false."""
     interval_s: PositiveDuration = 60.0
     """Time between decisions. Default 60s: events wake the loop as well."""
     job: Job
@@ -268,8 +80,8 @@ class Spec(YamlModel):
     """Stages between rollout and buffer. Default: none."""
     replicas_per_count: ReplicasPerCount = ReplicasPerCount()
     """How a trace's counts become replicas. Default: one each."""
-    generated: Generated
-    """Spot capacity where no trace is named."""
+    generated: Generated | None = None
+    """Spot capacity where no trace is named. Default: a trace must be named."""
 
     @property
     def batch_samples(self) -> int:
@@ -325,7 +137,7 @@ class Spec(YamlModel):
         """Why it could never be balanced, or says nothing."""
         wrong_rates = list(self._rate_problems())
         yield from wrong_rates
-        if not wrong_rates:
+        if not wrong_rates and not self.replay:
             yield from self._room_problems()
         yield from self._shape_problems()
 
@@ -383,16 +195,12 @@ class Spec(YamlModel):
             )
         if self.hours < LEAST_HOURS and not self.replay:
             yield Problem(("hours",), f"{self.hours:g} hours say little of a policy", "write 12 at least")
-        if self.guard_rails.floor > self.balance_replicas:
+        if self.guard_rails.floor > self.balance_replicas and not self.replay:
             yield Problem(("guardRails", "floor"), "the floor alone is more than balance needs", "lower it")
         if self.warm.replicas > self.guard_rails.ceiling:
             yield Problem(("warm", "replicas"), "more than the ceiling", "lower it, or raise the ceiling")
         if self.warm.depth_samples > self.stock_bound_samples:
             yield Problem(("warm", "depthSamples"), "more than staleness admits", f"at most {self.stock_bound_samples}")
-        if self.launch.timeout_s < self.launch.boot.longest_s + self.launch.load.longest_s:
-            yield Problem(
-                ("launch", "timeout"), "shorter than the longest boot and load", "raise it, or lower their most"
-            )
         for index, name in duplicates([block.name for block in self.capacity_blocks]):
             yield Problem(("capacityBlocks", index, "name"), f"block {name} is there twice", "give each its own name")
         for index, service in duplicates([service.name for service in self.services]):

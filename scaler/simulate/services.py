@@ -5,7 +5,7 @@ from scaler.model.capacity import CapacityType, Offering
 from scaler.model.spec import GuardRails, PolicySpec, PoolSpec, StageSpec
 from scaler.simulate.offerings import ANY_ZONE, constant
 from scaler.simulate.scenario import OfferingModel, ServiceStage
-from scaler.simulate.scenario_yaml import Service
+from scaler.simulate.scenario_parts import Service
 
 
 def service_stage(service: Service) -> ServiceStage:

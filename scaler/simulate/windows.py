@@ -4,6 +4,7 @@ Policy: the first `TRAINING_RATIO` of a trace's time is for training, the rest f
 a whole, so that nothing that was tuned on is judged on. Windows overlap where there are more than fit side by side.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 TRAINING_RATIO = 0.6
@@ -24,20 +25,26 @@ def stretch_h(length_h: float, split: Split) -> tuple[float, float]:
     return {Split.TRAIN: (0.0, border_h), Split.TEST: (border_h, length_h), Split.ALL: (0.0, length_h)}[split]
 
 
-def starts_h(length_h: float, hours: float, windows: int, split: Split = Split.ALL) -> tuple[float, ...]:
-    """Where each window starts (h), in order: the first at the start of the part, the last ends with it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A stretch of a trace."""
+
+    start_h: float
+    hours: float
+
+
+def windows_of(length_h: float, hours: float, windows: int, split: Split = Split.ALL) -> tuple[Window, ...]:
+    """The windows in order: the first at the start of the part, the last ends with it.
+
+    A part that is shorter than a window is one window.
 
     Raises:
-        ValueError: no window of that length fits, or none is asked for.
+        ValueError: no window, or none of any length, is asked for.
     """
-    from_h, to_h = stretch_h(length_h, split)
-    room_h = to_h - from_h - hours
     if windows < 1 or not hours > 0:
         raise ValueError(f"{windows} windows of {hours:g} h are none")
-    if room_h < -_ROUNDING_H:
-        raise ValueError(
-            f"lasts {length_h:.2f} h; its part for {split}, {to_h - from_h:.2f} h, has no window of {hours:g} h"
-        )
-    if windows == 1:
-        return (from_h,)
-    return tuple(from_h + max(0.0, room_h) * i / (windows - 1) for i in range(windows))
+    from_h, to_h = stretch_h(length_h, split)
+    room_h = to_h - from_h - hours
+    if room_h <= _ROUNDING_H or windows == 1:
+        return (Window(start_h=from_h, hours=min(hours, to_h - from_h)),)
+    return tuple(Window(start_h=from_h + room_h * i / (windows - 1), hours=hours) for i in range(windows))

@@ -228,6 +228,7 @@ class World:
             tokens_generated=round(ledger.tokens_generated),
             tokens_salvaged=round(ledger.tokens_salvaged),
             tokens_wasted=round(ledger.tokens_wasted),
+            tokens_stale=round(ledger.tokens_stale),
             replicas_mean=tally.ready_seconds() / end_s,
             wall_s=time.perf_counter() - self._wall_s,
             policy_updates=self.trainer.updates,

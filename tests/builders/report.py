@@ -138,6 +138,7 @@ def some_run(facts: ScenarioFacts, policy: str) -> Run:
             tokens_generated=samples * 9000,
             tokens_salvaged=sum(timeline.interruptions) * 120_000,
             tokens_wasted=int(sum(timeline.wasted_tokens)),
+            tokens_stale=0,
             replicas_mean=sum(timeline.ready) / len(timeline.ready),
             wall_s=1.2,
             policy_updates=samples // 512,

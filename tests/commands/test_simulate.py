@@ -137,6 +137,10 @@ def test_wrong_input_is_a_line(words: tuple[str, ...], says: str) -> None:
     assert err.count("\n") == 1
 
 
+def test_the_form_of_a_scenario_is_printed() -> None:
+    assert json.loads(ran("schema", "--scenario")[1])["title"] == "ScenarioDocument"
+
+
 def test_the_shipped_scenarios_are_a_line_each() -> None:
     code, out, _ = ran("scenarios")
     assert code == 0

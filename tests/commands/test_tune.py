@@ -69,13 +69,6 @@ def test_a_search_in_a_storage_is_not_done_again(tmp_path: Path) -> None:
     assert once["trials"] == 4
 
 
-def test_a_trace_without_a_window_to_judge_on_is_named(tmp_path: Path) -> None:
-    answer = _json(tmp_path, "--trace", str(a_trace_file(tmp_path)), "--hours", "5")
-
-    assert answer["test_ratio_tuned"] is None
-    assert "its part for test" in answer["untested"][0]
-
-
 def test_people_get_the_parameters_and_what_they_are_worth(tmp_path: Path) -> None:
     result = _tune(tmp_path)
 

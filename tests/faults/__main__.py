@@ -1,5 +1,7 @@
 """`python -m tests.faults --seed N [--trace-events]`: run a schedule again; exit code 1 where it breaks a promise."""
 
+# ruff: noqa: T201 - a command, for people
+
 import argparse
 import sys
 from collections.abc import Sequence

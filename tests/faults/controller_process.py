@@ -202,7 +202,7 @@ class ControllerProcess:
 
     def _build(self, job: JobSettings) -> Controller:
         clock, offerings, calls = self._clock, OfferingMemory(), self._ledger_calls
-        metrics = Metrics(clock, lambda: Readout())
+        metrics = Metrics(clock, Readout)
         outcomes = Outcomes(clock, metrics)
         watch = LedgerWatch(calls, clock)
         context = SourceContext(ledger=watch, clock=clock, averaged_over_s=30.0)

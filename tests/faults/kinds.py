@@ -47,9 +47,11 @@ def _burst(world: "World", random: Random) -> None:
 
 
 def _interrupt(world: "World", random: Random, machine: Machine) -> None:
-    warning_s = random.choice((WARNING_S, WARNING_S, WARNING_S, 14.0, 0.5))
+    warning_s = random.choice((WARNING_S, WARNING_S, WARNING_S, WARNING_S, 14.0, 0.5))
     notice = world.cloud.interrupt(machine, warning_s=warning_s, spared=random.random() < 0.15)
-    to_controller, to_node = random.choice(((0.0, 0.0), (0.0, None), (None, 0.0), (6.0, 1.0), (None, None), (0.0, 9.0)))
+    to_controller, to_node = random.choice(
+        ((0.0, 0.0), (0.0, None), (0.0, None), (None, 0.0), (6.0, 1.0), (None, None))
+    )
     if to_controller is not None:
         world.later(to_controller, lambda: world.cloud.tell(notice, wakes=random.random() < 0.7))
     if to_controller is not None and random.random() < 0.3:
@@ -141,14 +143,16 @@ def _odd_notices(world: "World", random: Random) -> None:
 
 
 def _changing_notice(world: "World", random: Random) -> None:
-    """Two notices for one instance, with different deadlines; it goes at the earlier one."""
+    """Two notices for one instance, with different deadlines, in either order; it goes at the earlier one."""
     living = [machine for machine in _living(world) if machine.taken_s is None]
     if not living:
         return
     notice = world.cloud.interrupt(random.choice(living), warning_s=20.0)
     later = replace(notice, deadline_s=(notice.deadline_s or 0.0) + 15.0)
-    for each in random.sample((notice, later), 2):
-        world.cloud.tell(each)
+    first, second = random.sample((notice, later), 2)
+    world.cloud.tell(first)
+    world.later(random.uniform(0.0, 8.0), lambda: world.cloud.tell(second))
+    _calls_doubled(world, random)
 
 
 def _notices_broken(world: "World", random: Random) -> None:
@@ -218,8 +222,9 @@ def _store_steady(world: "World") -> None:
     world.store.loss = 0.0
 
 
-def _calls_repeated(world: "World", random: Random) -> None:
-    world.store.repeat_calls(random, random.randint(3, 12))
+def _calls_doubled(world: "World", random: Random) -> None:
+    """A network that delivers calls twice, the second time late."""
+    world.store.doubles_until_s = world.loop.time() + random.uniform(20.0, 60.0)
 
 
 def _store_restarts(world: "World", random: Random) -> None:
@@ -308,7 +313,7 @@ def _kill_trainer(world: "World", random: Random) -> None:
 
 def _old_trainer(world: "World", random: Random) -> None:
     world.trainers.kill_at, world.trainers.away_s = "now", 0.5
-    world.later(random.uniform(8.0, 20.0), lambda: world.trainers.old_one_speaks())
+    world.later(random.uniform(8.0, 20.0), world.trainers.old_one_speaks)
 
 
 FAULTS: Mapping[str, Kind] = MappingProxyType(
@@ -318,7 +323,7 @@ FAULTS: Mapping[str, Kind] = MappingProxyType(
             _burst, _vanish, _refusals, _pool_away, _partial_lists, _cloud_hangs, _adapter_broken, _answers_lost,
             _stillborn, _odd_notices, _changing_notice, _notices_broken,
             _kill_worker, _twin_worker, _stopped_worker, _engine_trouble,
-            _store_away, _cut_off, _store_flaky, _calls_repeated, _store_restarts, _store_hangs, _store_clock_steps,
+            _store_away, _cut_off, _store_flaky, _calls_doubled, _store_restarts, _store_hangs, _store_clock_steps,
             _kill_controller, _crash_at_journal, _controller_clock_steps, _old_leader, _superseded, _signal_gap,
             _resized, _ceiling_lowered, _paused, _dry_run,
             _kill_trainer, _old_trainer,

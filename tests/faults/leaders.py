@@ -1,7 +1,6 @@
 """The controllers of a world, one after the other; who starts the next one, and what the dead ones left in the network."""
 
 from collections.abc import Callable
-from pathlib import Path
 from contextlib import suppress
 from pathlib import Path
 from random import Random

@@ -14,6 +14,8 @@ FIRST_S, LAST_S = 18.0, 120.0
 CALM_S = 125.0
 """From here on no more faults, and what went on ends."""
 _FEWEST, _MOST = 7, 15
+_OFTEN = {"burst": 4, "resized": 2, "changing_notice": 2, "kill_controller": 2, "kill_trainer": 2}
+"""What happens more often than other things, as in life; 1 where it is not here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,5 +42,9 @@ def draw_schedule(seed: int) -> Schedule:
     setup = draw_setup(random)
     kinds = [kind for kind in FAULTS if random.random() < 0.5] or list(FAULTS)
     times = sorted(round(random.uniform(FIRST_S, LAST_S), 2) for _ in range(random.randint(_FEWEST, _MOST)))
-    faults = tuple(Fault(at_s, random.choice(kinds), f"{seed}/{number}") for number, at_s in enumerate(times))
+    weights = [_OFTEN.get(kind, 1) for kind in kinds]
+    drawn = random.choices(kinds, weights, k=len(times))
+    faults = tuple(
+        Fault(at_s, kind, f"{seed}/{number}") for number, (at_s, kind) in enumerate(zip(times, drawn, strict=True))
+    )
     return Schedule(seed=seed, setup=setup, faults=faults)

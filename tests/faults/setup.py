@@ -10,7 +10,7 @@ from scaler.model.spec import DrainSpec, FleetSpec, GuardRails, PolicySpec, Pool
 
 STAGE = "rollout"
 INTERVAL_S = 10.0
-WARNING_S = 36.0
+WARNING_S = 30.0
 """From a notice that comes in time until the cloud takes the instance."""
 SPOT = (
     Offering(instance_type="g", zone="z1", capacity_type=CapacityType.SPOT, price_usd_per_h=1.0),

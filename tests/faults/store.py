@@ -4,15 +4,15 @@ The ledger is the production SQLite engine on a file; two connections, as two ma
 them caches can be wrong. A call that is refused or lost here is what `LedgerUnavailable` says: nothing is known of it.
 """
 
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any, cast
 
-from scaler.ledger.contract import Ledger, LedgerError, LedgerRefused, LedgerUnavailable
+from scaler.ledger.contract import Control, Ledger, LedgerError, LedgerRefused, LedgerUnavailable
 from scaler.ledger.sqlite import SqliteLedger, open_path
+from scaler.model.work import Batch
 from tests.faults.ledger_rules import READS, LedgerRules
 from tests.faults.virtual_loop import HostClock
 from tests.faults.watch import Watch
@@ -22,21 +22,30 @@ _REPEATABLE = frozenset(
     {"lease", "heartbeat", "commit", "release", "register", "put_units", "ack_batch", "publish", "drain", "expire"}
 )
 """What a network that delivers twice may deliver once more, late."""
-_REMEMBERED_CALLS = 120
 
 
 class Store:
     """See the module's docstring."""
 
-    def __init__(self, folder: Path, clock: HostClock, random: Random, watch: Watch) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        clock: HostClock,
+        random: Random,
+        watch: Watch,
+        later: Callable[[float, Callable[[], None]], None],
+    ) -> None:
         self._path = folder / "ledger.db"
         self._clock = clock
         self._random = random
         self._watch = watch
+        self._later = later
         self.away_until_s: dict[str, float] = {}
         """Client, or "all" -> true time until which it cannot reach the store."""
         self.loss = 0.0
         """Share of the calls whose answer, or which themselves, get lost."""
+        self.doubles_until_s = 0.0
+        """Until when calls are delivered once more, late."""
         self.full = False
         """Takes no more units."""
         self._answered_s: dict[tuple[str, str], float] = {}
@@ -46,7 +55,6 @@ class Store:
         """Worker -> true time of its last registration."""
         self.dead: set[str] = set()
         """Clients that were killed or superseded and may not call any more."""
-        self._past: deque[tuple[str, tuple[Any, ...]]] = deque(maxlen=_REMEMBERED_CALLS)
         self._connect()
 
     def watched_by(self, rules: LedgerRules, drain_told: Callable[[str, float], None]) -> None:
@@ -67,11 +75,12 @@ class Store:
         """A controller elsewhere, of a higher epoch, talks of a worker that nobody knows."""
         self.call("elsewhere", "drain", ("nobody", 0.0, "test", self._rules.leader_epoch + 1))
 
-    def repeat_calls(self, random: Random, count: int) -> None:
-        """Late copies of calls that were made before arrive, in any order."""
-        for method, args in random.sample(list(self._past), min(count, len(self._past))):
-            with suppress(LedgerError):
-                self._perform("copy", method, args)
+    def _is_doubled(self, method: str) -> bool:
+        return method == "drain" or (method in _REPEATABLE and self._random.random() < 0.15)
+
+    def _deliver_again(self, method: str, args: tuple[Any, ...]) -> None:
+        with suppress(LedgerError):
+            self._perform("copy", method, args)
 
     def restart(self) -> None:
         """The store's process ends and comes back with what is on its disk."""
@@ -94,8 +103,8 @@ class Store:
             raise LedgerUnavailable("the question got lost")
         if method == "put_units" and self.full:
             raise LedgerRefused("nearly full")
-        if method in _REPEATABLE:
-            self._past.append((method, args))
+        if self.doubles_until_s > now_s and self._is_doubled(method):
+            self._later(self._random.uniform(0.5, 20.0), lambda: self._deliver_again(method, args))
         reply = self._perform(client, method, args)
         if lost:
             raise LedgerUnavailable("the answer got lost")
@@ -118,7 +127,7 @@ class Store:
             self.registered_s[args[0].worker] = self._clock.monotonic_s()
         if method == "report":
             self.reported_s = self._clock.monotonic_s()
-        if method == "drain" and reply:
+        if method == "drain" and reply and client.startswith("controller"):
             self._drain_told(args[0], args[1])
         if method not in READS:
             self._watch.event(f"{client} {method}", _Gist(method, args, reply))
@@ -151,20 +160,28 @@ class _Gist:
 
     def __str__(self) -> str:
         method, args, reply = self._parts
-        match method:
-            case "lease":
-                return " ".join(f"{each.unit.unit_id}@{each.fencing_token.counter}" for each in reply.leases)
-            case "heartbeat":
-                lost = f" lost {','.join(reply.lost)}" if reply.lost else ""
-                drain = "" if reply.drain_deadline_s is None else f" drain by {reply.drain_deadline_s:.1f}"
-                return f"{len(args[1])} units{lost}{drain}"
-            case "commit":
-                return " ".join(f"{each.unit_id}:{outcome}" for each, outcome in zip(args[1], reply, strict=True))
-            case "release":
-                return " ".join(f"{each.unit_id}:{each.reason}" for each in args[1])
-            case "take_batch" | "take_more":
-                return "nothing" if reply is None else f"batch {reply.batch_id} of {len(reply.groups)} groups"
-            case "put_units":
-                return f"{len(args[0])} units"
-            case _:
-                return f"{args} -> {reply}"
+        words = _WORDS.get(method)
+        return f"{args} -> {reply}" if words is None else words(args, reply)
+
+
+def _beaten(args: tuple[Any, ...], control: Control) -> str:
+    lost = f" lost {','.join(control.lost)}" if control.lost else ""
+    drain = "" if control.drain_deadline_s is None else f" drain by {control.drain_deadline_s:.1f}"
+    return f"{len(args[1])} units{lost}{drain}"
+
+
+def _batch(_: tuple[Any, ...], batch: Batch | None) -> str:
+    return "nothing" if batch is None else f"batch {batch.batch_id} of {len(batch.groups)} groups"
+
+
+_WORDS: dict[str, Callable[[tuple[Any, ...], Any], str]] = {
+    "lease": lambda _, reply: " ".join(f"{each.unit.unit_id}@{each.fencing_token.counter}" for each in reply.leases),
+    "heartbeat": _beaten,
+    "commit": lambda args, reply: " ".join(f"{a.unit_id}:{b}" for a, b in zip(args[1], reply, strict=True)),
+    "release": lambda args, _: " ".join(f"{each.unit_id}:{each.reason}" for each in args[1]),
+    "take_batch": _batch,
+    "take_more": _batch,
+    "put_units": lambda args, _: f"{len(args[0])} units",
+    "report": lambda args, _: f"step {args[1].step}",
+    "configure": lambda *_: "",
+}

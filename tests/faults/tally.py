@@ -9,6 +9,12 @@ from scaler.ledger.history import EventKind, HistoryEntry, HistoryEvent
 
 OPEN = frozenset({UnitState.PENDING, UnitState.LEASED, UnitState.COMMITTED})
 """Not final."""
+_STATE_AFTER = {
+    EventKind.RELEASED: UnitState.PENDING,
+    EventKind.COMMITTED: UnitState.COMMITTED,
+    EventKind.DEAD_LETTERED: UnitState.DEAD_LETTERED,
+}
+_OF_GROUPS = frozenset({EventKind.UNITS_PUT, EventKind.GROUP_DROPPED, EventKind.BATCH_TAKEN, EventKind.BATCH_ACKED})
 
 
 @dataclass(slots=True)
@@ -40,7 +46,6 @@ class Tally:
     counts: Counter[UnitState] = field(default_factory=Counter)
     taken: dict[str, int] = field(default_factory=dict)
     """Group -> the batch not yet acknowledged that it is in."""
-    acked: set[int] = field(default_factory=set)
     controller_epoch: int = 0
     """Highest in a drain or undrain."""
     trainer_epoch: int = 0
@@ -50,28 +55,16 @@ class Tally:
     def feed(self, events: Iterable[HistoryEvent]) -> None:
         """Take events in, in order."""
         for event in events:
-            match event.kind:
-                case EventKind.UNITS_PUT:
-                    self._put(event.entries)
-                case EventKind.LEASED:
-                    for entry in event.entries:
-                        self._lease(entry, event.worker)
-                case EventKind.RELEASED:
-                    self._all(event, UnitState.PENDING)
-                case EventKind.COMMITTED:
-                    self._all(event, UnitState.COMMITTED)
-                case EventKind.DEAD_LETTERED:
-                    self._all(event, UnitState.DEAD_LETTERED)
-                case EventKind.GROUP_DROPPED:
-                    self._drop(event.entries)
-                case EventKind.BATCH_TAKEN | EventKind.BATCH_ACKED:
-                    self._batch(event)
-                case EventKind.TRAINER_ATTACHED:
-                    self.trainer_epoch = int(event.data["trainer_epoch"] or 0)
-                case EventKind.PUBLISHED:
-                    self.version = int(event.data["step"] or 0)
-                case _:
-                    self._worker(event)
+            state = _STATE_AFTER.get(event.kind)
+            if state is not None:
+                self._all(event, state)
+            elif event.kind is EventKind.LEASED:
+                for entry in event.entries:
+                    self._lease(entry, event.worker)
+            elif event.kind in _OF_GROUPS:
+                self._groups(event)
+            else:
+                self._others(event)
 
     def held_by(self, worker: str) -> list[str]:
         """Units that a worker has leased."""
@@ -118,16 +111,29 @@ class Tally:
                 if self.units[unit_id].state is not UnitState.DEAD_LETTERED:
                     self._move(unit_id, UnitState.DROPPED)
 
-    def _batch(self, event: HistoryEvent) -> None:
-        number = int(event.data["batch"] or 0)
-        if event.kind is EventKind.BATCH_TAKEN:
-            self.taken |= {entry.subject: number for entry in event.entries}
-            return
-        self.acked.add(number)
-        for entry in event.entries:
+    def _groups(self, event: HistoryEvent) -> None:
+        if event.kind is EventKind.UNITS_PUT:
+            self._put(event.entries)
+        elif event.kind is EventKind.GROUP_DROPPED:
+            self._drop(event.entries)
+        elif event.kind is EventKind.BATCH_TAKEN:
+            self.taken |= {entry.subject: int(event.data["batch"] or 0) for entry in event.entries}
+        else:
+            self._consume(event.entries)
+
+    def _consume(self, entries: Iterable[HistoryEntry]) -> None:
+        for entry in entries:
             self.taken.pop(entry.subject, None)
             for unit_id in self.groups[entry.subject]:
                 self._move(unit_id, UnitState.CONSUMED)
+
+    def _others(self, event: HistoryEvent) -> None:
+        if event.kind is EventKind.TRAINER_ATTACHED:
+            self.trainer_epoch = int(event.data["trainer_epoch"] or 0)
+        elif event.kind is EventKind.PUBLISHED:
+            self.version = int(event.data["step"] or 0)
+        else:
+            self._worker(event)
 
     def _worker(self, event: HistoryEvent) -> None:
         name = event.worker or ""

@@ -39,7 +39,7 @@ class KeyedTask:
         return MoEConfig(vocab=97, max_len=64)
 
     def prompt(self, seed: int, index: int) -> Prompt:
-        bound = 48 if index % 6 == 5 else 6 + index * 5 % 15
+        bound = 44 if index % 4 == 1 else 6 + index * 5 % 15
         return Prompt(tokens=(1, index % 97), max_tokens=bound, payload={"flat": str(index % 7 == 3)})
 
     def reward(self, payload: Mapping[str, str], tokens: tuple[int, ...]) -> float:
@@ -105,7 +105,7 @@ class TrainerProcess(Trainer):
             weights=folder,
             checkpoints=folder,
             min_train_s=TRAIN_S,
-            intake=IntakeSettings(poll_s=2.5, look_every_s=7.5, refill_rounds=1, refill_wait_s=6.0),
+            intake=IntakeSettings(poll_s=3.0, look_every_s=9.0, stock_batches=0, refill_rounds=1, refill_wait_s=6.0),
         )
         super().__init__(
             ledger,

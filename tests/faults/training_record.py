@@ -37,7 +37,7 @@ class TrainingRecord:
     def save(self, state: TrainerState) -> None:
         """A checkpoint became durable."""
         if state.step:
-            for group in self.batches[state.recent_batches[-1]]:
+            for group in self.batches.get(state.recent_batches[-1], ()) if state.recent_batches else ():
                 step = self.prompts.setdefault(group, state.step)
                 if step != state.step:
                     self.watch.broke("trained twice", f"{group} is in the checkpoints of steps {step} and {state.step}")

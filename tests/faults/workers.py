@@ -32,10 +32,12 @@ _SETTINGS = MachineSettings(
 
 @dataclass(slots=True)
 class EngineTroubles:
-    """Shares of steps and calls that go wrong."""
+    """Shares of steps and calls that go wrong, and how fast engines are."""
 
     infrastructure: float = 0.0
     slow_call: float = 0.0
+    speed: int = 1
+    """How many times as fast as usual engines are."""
 
 
 def is_poisoned(unit: WorkUnit) -> bool:
@@ -144,7 +146,7 @@ class WorkerProcess:
     def _advance(self, unit: HeldUnit, now_s: float) -> None:
         asked = unit.lease.unit
         start, length = len(unit.tokens), full_length(asked)
-        end = max(start, min(length, start + self._random.randint(2, 5)))
+        end = max(start, min(length, start + self._troubles.speed * self._random.randint(1, 5)))
         finish = None
         if end >= length:
             finish = FinishReason.TOKEN_BOUND if end >= asked.max_tokens else FinishReason.STOP

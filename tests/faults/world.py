@@ -56,7 +56,7 @@ class World:
         capacity = {offering.offering_id: 5 for offering in (*SPOT, *RESERVE)}
         self.cloud = Cloud(self.loop, Random(f"cloud/{seed}"), self.watch, capacity)
         self.record = TrainingRecord(self.watch)
-        self.store = Store(folder, self.store_clock, Random(f"store/{seed}"), self.watch)
+        self.store = Store(folder, self.store_clock, Random(f"store/{seed}"), self.watch, self.later)
         self.rules = LedgerRules(self.watch, job, self.record)
         self.store.watched_by(self.rules, self._drain_told)
         self.plans = PlanRules(self.watch, self.controller_clock, self._signals_are_fresh, self.cloud.came_and_went)
@@ -193,8 +193,9 @@ class World:
         self.cloud.troubles = Troubles()
         self.cloud.capacity = dict.fromkeys(self.cloud.capacity, 6)
         self.hosts.engines.infrastructure = self.hosts.engines.slow_call = 0.0
+        self.hosts.engines.speed = 6
         self.hosts.end_old()
-        self.store.loss = 0.0
+        self.store.loss = self.store.doubles_until_s = 0.0
         self.store.away_until_s.clear()
         self.store.full = True
         self.plug.gap, self.plug.crash_at, self.plug.ledger_hangs_until_s = None, None, 0.0

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from scaler.simulate.generate import generate
 from scaler.simulate.generated_yaml import Generated
-from scaler.simulate.loading import load_scenario
+from scaler.simulate.loading import ScenarioFile, load_scenario
 from scaler.traces.trace import Series
 from tests.builders.fleet_yaml import changed
 from tests.builders.scenario_yaml import a_document, fixed, the_scenario
@@ -26,6 +26,11 @@ def a_generated(**over: object) -> Generated:
         "full": "50%",
     }
     return Generated.model_validate(plain | over)
+
+
+def generated_by(scenario: ScenarioFile) -> Generated:
+    assert scenario.spec.generated is not None
+    return scenario.spec.generated
 
 
 def hourly(series: Series) -> list[int]:
@@ -79,7 +84,7 @@ def test_a_scarcity_takes_the_zones_of_a_region_together_and_no_other() -> None:
 
 def test_case_a_generates_what_the_h100_probes_showed() -> None:
     """research/spot-policies.md 1.3: P(>=1) = .77, P(16) = .44; same region .28 to .44, other region .09."""
-    found = generate(load_scenario("case-a").spec.generated, 0, WEEKS_S)
+    found = generate(generated_by(load_scenario("case-a")), 0, WEEKS_S)
     counts = {series.name: hourly(series) for series in found.series}
     every = [n for each in counts.values() for n in each]
     assert 0.65 < mean(n > 0 for n in every) < 0.85
@@ -94,5 +99,5 @@ def test_hazards_belong_to_generated_capacity_alone() -> None:
     (spot, *_) = scenario.bind(fixed(6)).offerings
     assert spot.hazard is not None
     assert (spot.hazard.steps, spot.hazard.bursts_per_h, spot.hazard.burst_ratio) == (((0.0, 0.0),), 0.1, 0.5)
-    trace = generate(scenario.spec.generated, 0, 24 * HOUR_S)
+    trace = generate(generated_by(scenario), 0, 24 * HOUR_S)
     assert all(model.hazard is None for model in scenario.bind(fixed(6), trace=trace).offerings)

@@ -6,47 +6,49 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaler.simulate.windows import Split, starts_h, stretch_h
+from scaler.simulate.windows import Split, Window, stretch_h, windows_of
 
 lengths_h = st.floats(1, 2000)
+counts = st.integers(1, 40)
 
 
-@given(length_h=lengths_h, share=st.floats(0.01, 1.0), windows=st.integers(1, 40), split=st.sampled_from(Split))
+@given(length_h=lengths_h, share=st.floats(0.01, 3.0), count=counts, split=st.sampled_from(Split))
 def test_windows_lie_within_their_part_at_even_distances(
-    length_h: float, share: float, windows: int, split: Split
+    length_h: float, share: float, count: int, split: Split
 ) -> None:
     from_h, to_h = stretch_h(length_h, split)
-    hours = (to_h - from_h) * share
-    starts = starts_h(length_h, hours, windows, split)
+    found = windows_of(length_h, (to_h - from_h) * share, count, split)
 
-    assert len(starts) == windows
-    assert all(from_h <= start and start + hours <= to_h + 1e-6 for start in starts)
-    distances = [later - earlier for earlier, later in pairwise(starts)]
+    assert all(from_h <= window.start_h and window.start_h + window.hours <= to_h + 1e-6 for window in found)
+    distances = [later.start_h - earlier.start_h for earlier, later in pairwise(found)]
     assert all(distance == pytest.approx(distances[0], abs=1e-6) for distance in distances)
 
 
-@given(length_h=lengths_h, share=st.floats(0.01, 1.0), windows=st.integers(1, 40))
-def test_no_training_window_reaches_into_testing(length_h: float, share: float, windows: int) -> None:
-    hours = length_h * 0.4 * share
-    last_end_h = max(starts_h(length_h, hours, windows, Split.TRAIN)) + hours
+@given(length_h=lengths_h, share=st.floats(0.01, 0.99), count=counts, split=st.sampled_from(Split))
+def test_there_are_as_many_as_asked_for_and_they_fill_the_part(
+    length_h: float, share: float, count: int, split: Split
+) -> None:
+    from_h, to_h = stretch_h(length_h, split)
+    found = windows_of(length_h, (to_h - from_h) * share, count, split)
 
-    assert last_end_h <= min(starts_h(length_h, hours, windows, Split.TEST)) + 1e-6
+    assert len(found) == count
+    assert found[0].start_h == from_h
+    assert count == 1 or found[-1].start_h + found[-1].hours == pytest.approx(to_h)
 
 
-def test_the_first_window_starts_the_part_and_the_last_one_ends_it() -> None:
-    assert starts_h(100.0, 10.0, 3) == (0.0, 45.0, 90.0)
-    assert starts_h(100.0, 10.0, 3, Split.TEST) == (60.0, 75.0, 90.0)
+@given(length_h=lengths_h, hours=st.floats(0.1, 100), count=counts)
+def test_no_training_window_reaches_into_testing(length_h: float, hours: float, count: int) -> None:
+    last = windows_of(length_h, hours, count, Split.TRAIN)[-1]
+
+    assert last.start_h + last.hours <= windows_of(length_h, hours, count, Split.TEST)[0].start_h + 1e-6
 
 
-@pytest.mark.parametrize(
-    ("hours", "windows", "says"),
-    [
-        (70.0, 2, "60.00 h, has no window of 70 h"),
-        (0.0, 2, "are none"),
-        (5.0, 0, "are none"),
-        (float("nan"), 1, "none"),
-    ],
-)
-def test_windows_that_are_none_are_refused(hours: float, windows: int, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        starts_h(100.0, hours, windows, Split.TRAIN)
+def test_a_part_that_is_too_short_is_one_window() -> None:
+    assert windows_of(10.0, 12.0, 5) == (Window(start_h=0.0, hours=10.0),)
+    assert windows_of(10.0, 6.0, 5, Split.TRAIN) == (Window(start_h=0.0, hours=6.0),)
+
+
+@pytest.mark.parametrize(("hours", "count"), [(0.0, 2), (-1.0, 2), (5.0, 0), (float("nan"), 1)])
+def test_windows_that_are_none_are_refused(hours: float, count: int) -> None:
+    with pytest.raises(ValueError, match="are none"):
+        windows_of(100.0, hours, count)

@@ -95,11 +95,11 @@ def test_a_long_tail_does_not_change_supply_where_staleness_allows_it() -> None:
     assert tailed.samples_trained == pytest.approx(even.samples_trained, rel=0.01)
 
 
-def test_a_tail_longer_than_staleness_allows_is_dropped_and_counted_as_waste() -> None:
+def test_a_tail_longer_than_staleness_allows_is_dropped_and_counted() -> None:
     job = JobSettings(group_size=4, batch_groups=8, max_staleness=2)
     run = simulate(with_lengths(a_scenario(sizing=6, warm_replicas=6, job=job), 1500, 1.2)).summary
     assert run.samples_dropped > 0
-    assert run.tokens_wasted > 0
+    assert run.tokens_stale > 0
 
 
 def test_synchronous_training_alternates_and_never_stalls() -> None:

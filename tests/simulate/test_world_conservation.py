@@ -26,8 +26,8 @@ SIZINGS = st.one_of(
 
 @st.composite
 def worlds(draw: st.DrawFn) -> Scenario:
-    """Small worlds in which much happens in two hours."""
-    changes = st.lists(st.tuples(st.floats(0.05, 2), st.integers(0, 6)), max_size=6, unique_by=lambda c: c[0])
+    """Small worlds in which much happens in an hour."""
+    changes = st.lists(st.tuples(st.floats(0.05, 1), st.integers(0, 6)), max_size=6, unique_by=lambda c: c[0])
 
     def capacity(zone: str) -> list[tuple[float, int]]:
         return [(0.0, draw(st.integers(0, 6))), *sorted(draw(changes))]
@@ -36,7 +36,7 @@ def worlds(draw: st.DrawFn) -> Scenario:
         a_capacity("a", *capacity("a"), refund_s=3600),
         a_capacity("b", *capacity("b"), price=draw(st.floats(1, 30))),
         sizing=draw(SIZINGS),
-        hours=2,
+        hours=1,
         warm_replicas=draw(st.integers(0, 6)),
         warm_depth_samples=draw(st.integers(0, 128)),
         acceptance_ratio=draw(st.floats(0.2, 1)),
@@ -74,7 +74,7 @@ def run_checked(scenario: Scenario, seed: int) -> World:
     return world
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(worlds(), st.integers(0, 3))
 def test_whatever_happens_nothing_is_created_lost_or_doubled(scenario: Scenario, seed: int) -> None:
     world = run_checked(scenario, seed)
@@ -84,7 +84,7 @@ def test_whatever_happens_nothing_is_created_lost_or_doubled(scenario: Scenario,
     assert 0 <= summary.trainer_wait_ratio <= 1
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(worlds(), st.integers(0, 3))
 def test_no_world_makes_more_than_its_ready_replicas_can(scenario: Scenario, seed: int) -> None:
     world = World(scenario, seed)

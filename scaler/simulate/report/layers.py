@@ -72,8 +72,8 @@ def _used(case: Case) -> dict[str, float]:
 
 def _of_type(kind: CapacityType, names: Sequence[str]) -> Iterator[Layer]:
     palette = SHADES[kind]
-    apart = len(names) if len(names) <= len(palette) else len(palette) - 1
-    for name, colour in zip(names[:apart], palette, strict=False):
+    for name, colour in zip(names, palette, strict=False):
         yield Layer(label=name, colour=colour, capacity_type=kind, offerings=(name,))
-    if rest := tuple(names[apart:]):
-        yield Layer(label=f"{len(rest)} other {kind} offerings", colour=OTHERS, capacity_type=kind, offerings=rest)
+    if rest := tuple(names[len(palette) :]):
+        label = rest[0] if len(rest) == 1 else f"{len(rest)} other {kind} offerings"
+        yield Layer(label=label, colour=OTHERS, capacity_type=kind, offerings=rest)

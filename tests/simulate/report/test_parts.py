@@ -122,13 +122,17 @@ def test_text_that_xml_cannot_hold_is_replaced() -> None:
     assert "".join(ET.fromstring(text).itertext()) == "a\ufffdb\ufffd\ufffd<&>"
 
 
+def test_an_element_without_content_is_closed_by_an_end_tag() -> None:
+    assert render(node("td")) == "<td></td>"
+
+
 def test_layers_go_from_steady_to_dear_and_those_without_a_colour_are_one() -> None:
     layers = layers_of(some_case(1, spot=13))
     assert [layer.capacity_type for layer in layers] == [CapacityType.SPOT] * (len(layers) - 1) + [
         CapacityType.ON_DEMAND
     ]
     assert len({layer.colour for layer in layers}) == len(layers)
-    assert layers[-2].label.endswith("other spot offerings")
+    assert layers[-2].label == "4 other spot offerings"
     assert sum(len(layer.offerings) for layer in layers) == len({o for layer in layers for o in layer.offerings})
 
 
@@ -232,3 +236,45 @@ def test_a_page_of_several_worlds_names_the_world_in_every_heading() -> None:
     text = page(Report(title="two", cases=(some_case(1, name="here"), some_case(1, name="there"))))
     assert "<h2>Scenario: here</h2>" in text
     assert "<h2>Scenario: there</h2>" in text
+
+
+def bars(report: Report, head: str) -> list[tuple[float, float, str]]:
+    """(left, width, title) of the bars of a picture."""
+    text = page(report)
+    figure = next(f for f in ET.fromstring(text[text.index("<body>") : text.index("</html>")]).iter("figure")
+                  if head in "".join(next(f.iter("figcaption")).itertext()))  # fmt: skip
+    boxes = [box for box in figure.iter("rect") if box.find("title") is not None]
+    return [(float(b.get("x", 0)), float(b.get("width", 0)), b.findtext("title", "")) for b in boxes]
+
+
+def test_the_parts_of_a_cost_add_up_to_it_with_refunds_left_of_zero() -> None:
+    case = some_case(1)
+    summary = case.runs[0].run.summary
+    found = bars(Report(title="costs", cases=(replace(case, optimum=None),)), "Where the money goes")
+    values = {title.split(":")[0]: float(title.split(" ")[1].replace(",", "")) for _, _, title in found}
+    assert sum(values.values()) == pytest.approx(summary.cost_usd_per_1k_samples, rel=5e-3)
+    assert values["refunds"] < 0
+    left, width, _ = found[0]
+    refunds = next(bar for bar in found if bar[2].startswith("refunds"))
+    assert refunds[0] + refunds[1] == pytest.approx(left, abs=0.2)
+    assert width / refunds[1] == pytest.approx(-values["trainer"] / values["refunds"], rel=0.1)
+
+
+def test_the_table_says_how_far_a_run_is_above_the_optimum() -> None:
+    case = some_case(1)
+    assert case.optimum is not None
+    figures = {**case.optimum.figures, "cost_usd": case.runs[0].run.summary.cost_usd / 1.25}
+    text = page(Report(title="table", cases=(replace(case, optimum=replace(case.optimum, figures=figures)),)))
+    assert "<small>+25.0\u00a0%</small>" in text
+
+
+def test_hours_waited_are_added_up() -> None:
+    case = some_case(2)
+    steps = 144
+    runs = tuple(
+        replace(each, run=replace(each.run, timeline=Timeline(step_s=300.0, waiting_ratio=(share,) * steps)))
+        for each, share in zip(case.runs, (0.25, 0.5), strict=True)
+    )
+    report = Report(title="waits", cases=(replace(case, runs=runs, optimum=None),))
+    caption = captioned(report, "Trainer waiting, added up")
+    assert "marginal_value waits least with 3 hours and rate_match most with 6 hours" in caption

@@ -1,0 +1,25 @@
+"""Each planted bug is found by the schedules; how many that takes is in the JUnit report, as a property of each test."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.faults.bugs import BUGS
+from tests.faults.planting import PlantedBug
+from tests.faults.runner import run_schedule
+
+SCHEDULES = 2000
+
+
+@pytest.mark.parametrize("bug", BUGS.values(), ids=lambda bug: f"{bug.area}: {bug.name}")
+def test_the_schedules_find(
+    bug: PlantedBug, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
+) -> None:
+    bug.plant(monkeypatch)
+    for seed in range(SCHEDULES):
+        verdict = run_schedule(seed)
+        if verdict.broken:
+            record_property("schedules", seed + 1)
+            record_property("broken", verdict.broken[0].rule)
+            return
+    pytest.fail(f"{SCHEDULES} schedules did not notice: {bug.name}")
