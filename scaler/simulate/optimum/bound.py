@@ -14,7 +14,7 @@ import numpy as np
 from scaler.model.capacity import CapacityType
 from scaler.simulate.optimum.problem import Problem
 from scaler.simulate.optimum.program import Layout, OfferingColumns
-from scaler.simulate.optimum.ratio import ENOUGH, Answer
+from scaler.simulate.optimum.ratio import CLOSED, Answer
 from scaler.simulate.optimum.steps import Floats, StepFunction, of_series
 from scaler.simulate.optimum.times import Times
 from scaler.simulate.result import Timeline
@@ -140,7 +140,7 @@ def bound_of(
     demand = problem.demand_samples_per_s * times.edges_s[-1]
     wait_ratio = max(0.0, float(1.0 - worked * unit / demand))
     cost_usd = problem.trainer_usd + sum(cost.values())
-    optimal = answer.gap_ratio <= ENOUGH
+    optimal = answer.gap_ratio <= CLOSED
     return Bound(
         scenario=problem.scenario,
         hours=problem.hours,

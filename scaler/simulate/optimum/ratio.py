@@ -16,6 +16,8 @@ from scaler.simulate.optimum.steps import Floats
 
 ENOUGH = 1e-6
 """Gap, relative, at which the iteration ends."""
+CLOSED = 1e-5
+"""Gap, relative, that is none: where numbers differ much in size, roundings that are answered for leave a little."""
 MOST_TURNS = 30
 HIGHEST = 1e12
 """At so many times the first lambda nothing is worth its cost: nothing can be credited."""
@@ -56,11 +58,14 @@ def least_ratio(program: Program, first: float) -> Answer:
         found = solver.getSolution()
         if not (found.value_valid and found.dual_valid):
             break
+        before = (proven, reached)
         proven = max(proven, proven_rate(program, np.array(found.row_dual)))
         values = np.array(found.col_value)
         ratio = _ratio(program, values)
         if ratio < reached:
             reached, solution = ratio, values
+        if np.isfinite(reached) and before == (proven, reached):
+            break
         rate = reached if np.isfinite(reached) else rate * RAISED
     nothing = not np.isfinite(reached) and rate > first * HIGHEST
     return Answer(

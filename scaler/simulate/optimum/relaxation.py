@@ -15,13 +15,7 @@ _ROUNDING = 1e-9
 def problem_of(scenario: Scenario) -> Problem:
     """The problem whose optimum no policy in the scenario's world can beat, whatever the seed."""
     launch_s = scenario.launch.least_ready_s
-    warm = warm_start(scenario)
-    rollout = {pool.name for pool in scenario.fleet.stages[0].pools}
-    held = [
-        Held(model, of_series(model.capacity, scenario.end_s), warm.get(model.key, 0))
-        for model in scenario.offerings
-        if model.pool in rollout
-    ]
+    held = held_of(scenario)
     falls_s = {at_s for one in held if refunds_falls(one.model) for at_s, _ in one.count.falls()}
     edges_s = edges_of(scenario.end_s, launch_s, falls_s)
     instants_s = sorted(falls_s.intersection(edges_s.tolist()))
@@ -35,11 +29,22 @@ def problem_of(scenario: Scenario) -> Problem:
         credit_most_samples=float(finished_batches(scenario) * scenario.job.batch_samples),
         credit_ahead_samples=ahead_samples(scenario),
         useful_replicas=useful_replicas(scenario),
-        stock=_stock(scenario, sum(warm.values())),
+        stock=stock_of(scenario),
         offerings=tuple(_offering(scenario, one, edges_s) for one in held),
         instants_s=tuple(instants_s),
         limits=limits_of(scenario, held, edges_s, instants_s),
     )
+
+
+def held_of(scenario: Scenario) -> list[Held]:
+    """The offerings of the rollout stage."""
+    warm = warm_start(scenario)
+    rollout = {pool.name for pool in scenario.fleet.stages[0].pools}
+    return [
+        Held(model, of_series(model.capacity, scenario.end_s), warm.get(model.key, 0))
+        for model in scenario.offerings
+        if model.pool in rollout
+    ]
 
 
 def refunds_falls(model: OfferingModel) -> bool:
@@ -68,13 +73,15 @@ def useful_replicas(scenario: Scenario) -> float:
     return running / scenario.generation.concurrent_units
 
 
-def _stock(scenario: Scenario, warm_replicas: int) -> Stock:
+def stock_of(scenario: Scenario) -> Stock:
+    """What may be in stock, at the start and at any time."""
     most = float(scenario.stock_bound_samples)
-    buffered = min(scenario.warm_depth_samples // scenario.job.group_size * scenario.job.group_size, most)
+    admitted = min(scenario.warm_depth_samples, scenario.stock_bound_samples, scenario.job.max_concurrent)
+    buffered = float(admitted // scenario.job.group_size * scenario.job.group_size)
     lengths = scenario.generation.lengths
     # A lane is in the middle of a group, and the tails of those before it may still run: so far back as the longest does.
     groups_a_lane = 1 + math.ceil(lengths.table()[-1] / lengths.mean_tokens)
-    begun = warm_replicas * scenario.lanes_per_replica * groups_a_lane * scenario.job.group_size
+    begun = sum(warm_start(scenario).values()) * scenario.lanes_per_replica * groups_a_lane * scenario.job.group_size
     slack = scenario.draw_slack_samples
     start_most = buffered + scenario.acceptance_ratio * min(begun, most - buffered)
     return Stock(start_least=buffered, start_most=start_most, most=most + ahead_samples(scenario) + slack, slack=slack)
