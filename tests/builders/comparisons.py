@@ -31,7 +31,7 @@ def some_figures(cost: float, *, wait: float = 0.0, **facts: Any) -> dict[str, A
 def an_optimum(cost: float, *, before_refunds: float | None = None, **facts: Any) -> dict[str, Any]:
     """An optimum's figures, in plenty."""
     before = cost if before_refunds is None else before_refunds
-    own = {"regime": "plenty", "status": "optimal", "before_refunds_usd_per_1k_samples": before}
+    own: dict[str, Any] = {"regime": "plenty", "status": "optimal", "before_refunds_usd_per_1k_samples": before}
     return some_figures(cost, **(own | facts))
 
 
