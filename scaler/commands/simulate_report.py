@@ -1,6 +1,7 @@
 """`--report` of `headrace simulate`: the page of one world, with the optimum beside the run."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from scaler.commands.worlds import WRONG_INPUT
@@ -10,14 +11,20 @@ from scaler.simulate.scenario import Scenario
 
 
 def write_run(path: Path, scenario: Scenario, run: Run) -> int:
-    """Write the page of one run, the optimum beside it. 0: done; 2: the file cannot be written, told on stderr."""
-    summary = run.summary
-    case = Case(facts=facts_of(scenario), runs=(shown_run(scenario, run),), optimum=shown_optimum(scenario))
-    return save(path, Report(title=f"{summary.policy} in {summary.scenario}, {summary.hours:g} hours", cases=(case,)))
+    """Write the page of one run, and again once the optimum is solved, which may take minutes for a week of many zones.
+
+    0: done; 2: the file cannot be written, told on stderr.
+    """
+    title = f"{run.summary.policy} in {run.summary.scenario}, {run.summary.hours:g} hours"
+    case = Case(facts=facts_of(scenario), runs=(shown_run(scenario, run),))
+    if wrong := save(path, Report(title=title, cases=(case,))):
+        return wrong
+    print(f"{path} is written; solving the optimum to put beside the run", file=sys.stderr)
+    return save(path, Report(title=title, cases=(replace(case, optimum=shown_optimum(scenario)),)))
 
 
 def shown_optimum(scenario: Scenario) -> Optimum:
-    """The optimum of a scenario, solved now, with what its plan holds over time; it may take some seconds a day."""
+    """The optimum of a scenario, solved now, with what its plan holds over time."""
     from scaler.simulate.optimum import solve
 
     bound = solve(scenario)
@@ -31,5 +38,4 @@ def save(path: Path, report: Report) -> int:
     except OSError as error:
         print(f"{path}: cannot be written: {error.strerror}", file=sys.stderr)
         return WRONG_INPUT
-    print(f"report: {path}", file=sys.stderr)
     return 0

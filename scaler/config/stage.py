@@ -89,7 +89,7 @@ class Pool(YamlModel):
     """A launched replica that is not ready by then is replaced. Default 15m: a large model's weights take that long to load."""
     refusal_backoff_initial_s: PositiveDuration = 30.0
     """Wait after the first refusal for capacity. Default 30s: Spot capacity that was just refused rarely is back sooner."""
-    refusal_backoff_max_s: PositiveDuration = 900.0
+    refusal_backoff_max_s: PositiveDuration = 120.0
     """Longest wait after refusals in a row. Default 15m: returning capacity is noticed within that time."""
 
     @property

@@ -46,7 +46,7 @@ class PoolSpec:
     launch_timeout_s: float = 900.0
     """A launched replica that has not become ready after this long is replaced."""
     refusal_backoff_initial_s: float = 30.0
-    refusal_backoff_max_s: float = 900.0
+    refusal_backoff_max_s: float = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,10 +31,14 @@ class OfferingMemory:
     def __init__(self) -> None:
         self._records: dict[tuple[str, str], _Record] = {}
 
-    def refused(self, pool: str, offering_id: str, at_s: float) -> None:
-        """A launch brought nothing."""
+    def refused(self, pool: str, offering_id: str, at_s: float, asked_at_s: float | None = None) -> None:
+        """A launch that was asked for at `asked_at_s` (now, where not told) brought nothing.
+
+        Launches asked for before the last refusal was known are refused with it: they are one refusal, however many.
+        """
         record = self._get(pool, offering_id)
-        self._put(pool, offering_id, replace(record, refused_at_s=at_s, refusals=record.refusals + 1))
+        known = record.refused_at_s is not None and asked_at_s is not None and asked_at_s <= record.refused_at_s
+        self._put(pool, offering_id, replace(record, refused_at_s=at_s, refusals=record.refusals + (not known)))
 
     def launched(self, pool: str, offering_id: str) -> None:
         """A launch brought an instance: the row of refusals ends, unless nothing that starts there lives."""

@@ -136,7 +136,7 @@ class Launcher:
             self._outcomes.record(command, seq, outcome, answer.instance_id or "")
             return
         self.forget(intent.token)
-        self._offerings.refused(command.pool, command.offering_id, now_s)
+        self._offerings.refused(command.pool, command.offering_id, now_s, intent.decided_at_s)
         self._metrics.refusals.labels(command.pool, answer.result.value).inc()
         self._outcomes.record(command, seq, Outcome.REFUSED, f"{answer.result}: {answer.message}")
 

@@ -83,7 +83,7 @@ class Cloud:
         state = replica.offering
         if len(state.held) >= state.count:
             self._tally.refusals += 1
-            self.memory.refused(*state.key, self._kernel.now_s)
+            self.memory.refused(*state.key, self._kernel.now_s, replica.requested_s)
             self._forget(replica)
             self._call.wake()
             return

@@ -132,7 +132,7 @@ class Launch(YamlModel):
     """A launch that is not ready by then is replaced. Default 20m: more than the longest boot and load."""
     refusal_backoff_initial_s: PositiveDuration = 30.0
     """Wait after the first refusal for capacity. Default 30s: as a fleet's."""
-    refusal_backoff_max_s: PositiveDuration = 900.0
+    refusal_backoff_max_s: PositiveDuration = 120.0
     """Longest wait after refusals in a row. Default 15m: as a fleet's."""
 
     def problems(self) -> Iterator[Problem]:

@@ -31,7 +31,7 @@ class Rows:
 
     def least_cost(self) -> float:
         """With `credited` = 1000."""
-        solver = highspy.Highs()
+        solver = highspy.Highs()  # type: ignore[no-untyped-call]
         solver.silent()
         for row in (*self.rows, self.cost):
             for name in row:
@@ -62,7 +62,7 @@ def least_usd_per_1k_samples(problem: Json) -> float:
     for k in steps:
         ready = [("R", o, k) for o in range(len(problem["offerings"]))]
         ready += [(kind, o, k) for kind in ("T", "FR") for o in range(len(problem["offerings"]))]
-        made = {name: -problem["goodput_samples_per_s"] * lasts[k] for name in ready}
+        made = dict.fromkeys(ready, -problem["goodput_samples_per_s"] * lasts[k])
         before: Terms = {("S", k - 1): -1.0} if k else {"start": -1.0}
         rows.most({("S", k): 1.0, ("W", k): 1.0, **before, **made}, 0.0 if k else stock["slack"])
         rows.most(dict.fromkeys(ready, 1.0), problem["useful_replicas"])
@@ -138,7 +138,6 @@ def _lives(problem: Json, o: int, offering: Json, k: int, *, held: bool) -> Term
 def _limits(rows: Rows, problem: Json) -> None:
     if not problem["limits"]:
         return
-    edges = problem["edges_s"]
     for limit in problem["limits"]:
         for k, most in enumerate(limit["mean_most"]):
             held: Terms = {}
@@ -148,23 +147,25 @@ def _limits(rows: Rows, problem: Json) -> None:
             rows.most(held, most)
         for t, most in enumerate(limit["falls_most"]):
             rows.most({("I", o, t): weight for o, weight in enumerate(limit["weights"])}, most)
-    for o, offering in enumerate(problem["offerings"]):
+    for o in range(len(problem["offerings"])):
         for t, at_s in enumerate(problem["instants_s"]):
-            alive = {
-                ("V", o, f, i): 1.0
-                for f, fall in enumerate(offering["falls"])
-                for i, life in enumerate(fall["lives"])
-                if life["granted_s"] < at_s <= fall["at_s"]
-            }
-            soon = [
-                k
-                for k in range(len(edges) - 1)
-                if at_s <= edges[k] and edges[k + 1] <= at_s + problem["launch_s"] + 1e-9
-            ]
-            for also in [{("R", o, k): 1.0} for k in soon] or [{}]:
-                rows.most({**alive, **also, ("I", o, t): -1.0}, 0.0)
-            for f, fall in enumerate(offering["falls"]):
-                if fall["at_s"] == at_s:
-                    share = 1 + fall["stays"] / fall["most_replicas"]
-                    taken = {("V", o, f, i): share for i in range(len(fall["lives"]))}
-                    rows.most({**taken, ("I", o, t): -1.0}, 0.0)
+            _instant(rows, problem, ("I", o, t), at_s)
+
+
+def _instant(rows: Rows, problem: Json, instant: tuple[str, int, int], at_s: float) -> None:
+    edges, o = problem["edges_s"], instant[1]
+    falls = problem["offerings"][o]["falls"]
+    alive = {
+        ("V", o, f, i): 1.0
+        for f, fall in enumerate(falls)
+        for i, life in enumerate(fall["lives"])
+        if life["granted_s"] < at_s <= fall["at_s"]
+    }
+    latest_s = at_s + problem["launch_s"] + 1e-9
+    soon = [k for k in range(len(edges) - 1) if at_s <= edges[k] and edges[k + 1] <= latest_s]
+    for also in [{("R", o, k): 1.0} for k in soon] or [{}]:
+        rows.most({**alive, **also, instant: -1.0}, 0.0)
+    for f, fall in enumerate(falls):
+        if fall["at_s"] == at_s:
+            share = 1 + fall["stays"] / fall["most_replicas"]
+            rows.most({**{("V", o, f, i): share for i in range(len(fall["lives"]))}, instant: -1.0}, 0.0)

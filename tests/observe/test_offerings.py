@@ -21,6 +21,15 @@ def test_refusals_in_a_row_count_up_and_end_with_a_launch() -> None:
     assert _view(memory) == OfferingView(offering=OFFERING)
 
 
+def test_launches_asked_for_together_and_refused_together_are_one_refusal() -> None:
+    memory = OfferingMemory()
+    for at_s in (11.0, 12.0, 13.0):
+        memory.refused("pool", ID, at_s, asked_at_s=10.0)
+    assert (_view(memory).refusals, _view(memory).refused_at_s) == (1, 13.0)
+    memory.refused("pool", ID, 45.0, asked_at_s=43.0)
+    assert _view(memory).refusals == 2
+
+
 def test_replicas_that_keep_dying_before_they_are_ready_are_refusals_until_one_lives() -> None:
     memory = OfferingMemory()
     for at_s in (1.0, 2.0):

@@ -14,8 +14,8 @@ import numpy as np
 from scaler.simulate.optimum.program import Program
 from scaler.simulate.optimum.steps import Floats
 
-_MARGIN = 1e-12
-"""Of the sum of all absolute values that went in: thousands of roundings of a few 1e-16 each."""
+_ROUNDING = float(np.finfo(float).eps)
+"""Twice what one operation may be off by, relative; a sum of n terms is off by n times as much of the sum of their sizes."""
 
 
 def proven_rate(program: Program, multipliers: Floats) -> float:
@@ -24,13 +24,21 @@ def proven_rate(program: Program, multipliers: Floats) -> float:
     products = program.value * np.repeat(y, np.diff(program.starts))
     columns = len(program.cost)
     reduced = program.cost - np.bincount(program.index, weights=products, minlength=columns)
-    sizes = np.abs(program.cost) + np.bincount(program.index, weights=np.abs(products), minlength=columns)
     terms = np.minimum(reduced * program.lower, reduced * program.upper)
     terms[program.credited] = 0.0
     sides = y * program.row_upper
-    error = _MARGIN * (program.fixed_usd + np.abs(sides).sum() + (sizes * program.upper).sum())
-    fixed = program.fixed_usd + float(sides.sum() + terms.sum() - error)
-    return _rate(program, fixed, float(reduced[program.credited]))
+    fixed = program.fixed_usd + float(sides.sum() + terms.sum())
+    return _rate(program, fixed - _error(program, products, sides, terms), float(reduced[program.credited]))
+
+
+def _error(program: Program, products: Floats, sides: Floats, terms: Floats) -> float:
+    """More than all roundings together can come to."""
+    columns = len(program.cost)
+    entries = np.bincount(program.index, minlength=columns) + 4
+    sizes = np.abs(program.cost) + np.bincount(program.index, weights=np.abs(products), minlength=columns)
+    of_columns = float((entries * sizes * program.upper).sum())
+    of_sums = (columns + len(sides) + 4) * float(program.fixed_usd + np.abs(sides).sum() + np.abs(terms).sum())
+    return _ROUNDING * (of_columns + of_sums)
 
 
 def _rate(program: Program, fixed: float, each: float) -> float:

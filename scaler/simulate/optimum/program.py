@@ -139,8 +139,6 @@ Term: TypeAlias = "tuple[Columns, Columns | int, Floats | float]"
 
 def build(problem: Problem) -> tuple[Program, Layout]:
     """The program, and where its columns are."""
-    from scaler.simulate.optimum.cohorts import add_fair_draws
-
     builder, times = Builder(), Times(problem)
     unit = problem.demand_samples_per_s * problem.edges_s[-1] / problem.steps
     offerings = tuple(_offering(builder, problem, times, one) for one in problem.offerings)
@@ -150,9 +148,6 @@ def build(problem: Problem) -> tuple[Program, Layout]:
     start = int(builder.add(np.array([stock.start_most / unit]))[0])
     credited = int(builder.add(np.array([problem.credit_most_samples / unit]))[0])
     layout = Layout(offerings, worked, levels, start, credited, unit)
-    if not problem.draws_known:
-        for limits, found in zip(problem.offerings, offerings, strict=True):
-            add_fair_draws(builder, times.edges_s, limits, found.held, found.lives, limits.refund_s)
     _flow(builder, problem, times, layout)
     _credit(builder, problem, layout)
     add_limits(builder, problem, times, offerings)

@@ -12,7 +12,7 @@ from scaler.simulate.scenario import AgeHazard, OfferingModel, Scenario, warm_st
 _ROUNDING = 1e-9
 
 
-def problem_of(scenario: Scenario, *, draws_known: bool = True) -> Problem:
+def problem_of(scenario: Scenario) -> Problem:
     """The problem whose optimum no policy in the scenario's world can beat, whatever the seed."""
     launch_s = scenario.launch.least_ready_s
     warm = warm_start(scenario)
@@ -37,7 +37,6 @@ def problem_of(scenario: Scenario, *, draws_known: bool = True) -> Problem:
         useful_replicas=useful_replicas(scenario),
         stock=_stock(scenario, sum(warm.values())),
         offerings=tuple(_offering(scenario, one, edges_s) for one in held),
-        draws_known=draws_known,
         instants_s=tuple(instants_s),
         limits=limits_of(scenario, held, edges_s, instants_s),
     )
@@ -94,7 +93,6 @@ def _offering(scenario: Scenario, one: Held, edges_s: Floats) -> OfferingLimits:
         held_most=_plain(held_most(scenario, one).means(edges_s)),
         ready_most=_plain(ready_most(scenario, one).means(edges_s)),
         falls=tuple(_falls(scenario, one, edges_s)) if refunds_falls(model) else (),
-        refund_s=billing.refund_if_interrupted_within_s,
         minimum_s=billing.minimum_s if binds else 0.0,
         unforeseen_refund_s=billing.refund_if_interrupted_within_s if unforeseen else 0.0,
     )

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 
 _NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
-_HOUR_STEPS = (0.25, 0.5, 1.0, 2.0, 3.0, 6.0)
+_HOUR_STEPS = (0.25, 0.5, 1.0, 2.0, 3.0, 6.0, 12.0)
 _DAY_STEPS = tuple(24.0 * days for days in (1, 2, 4, 7, 14, 28))
-_DAYS_FROM_H = 72.0
+_DAYS_FROM_H = 100.0
 _MOST_HOUR_TICKS = 14
 
 

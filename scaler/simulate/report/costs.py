@@ -131,7 +131,7 @@ def _above(row: ComparisonRow, bound: float | None) -> str:
     words = difference(ratio.value, 1.0)
     if ratio.low is None or ratio.high is None:
         return words
-    ends = (difference(end, 1.0).removesuffix("%").strip() for end in (ratio.low, ratio.high))
+    ends = (difference(end, 1.0).removesuffix("%").strip().lstrip("+") for end in (ratio.low, ratio.high))
     return f"{words} ({' to '.join(ends)})"
 
 

@@ -77,10 +77,10 @@ def _fleet(shown: Shown) -> Element | None:
     for (layer, values), top in reversed(list(zip(layers, stacks, strict=True))):
         mean = sum(values) / len(values)
         chart.area(bins.hours, top, layer.colour, f"{layer.label}: {number(mean)} replicas on average")
+    _demand(chart, shown)
     if capacity:
         chart.line(bins.hours, bins.mean(capacity), INK, width=1.4)
         chart.label(bins.mean(capacity)[-1], "spot capacity there", INK)
-    chart.level(shown.case.facts.balance_replicas, f"n* = {number(shown.case.facts.balance_replicas)}", INK)
     _warm_start(chart, shown)
     _interruption_marks(chart, shown)
     held = {layer.label: values for layer, values in reversed(layers)}
@@ -103,6 +103,11 @@ def _replica_chart(shown: Shown, name: str, highest: float, height: float) -> Ch
     chart.y_axis(ticks(0.0, top), number, "replicas")
     chart.hours_axis()
     return chart
+
+
+def _demand(chart: Chart, shown: Shown) -> None:
+    balance = shown.case.facts.balance_replicas
+    chart.level(balance, f"n* = {number(balance)}", INK)
 
 
 def _warm_start(chart: Chart, shown: Shown) -> None:
@@ -176,14 +181,14 @@ def _ready(shown: Shown) -> Element | None:
     chart = _replica_chart(shown, f"Ready replicas of {shown.name}", max(bins.most(ready)), 150)
     below = tuple(min(value, facts.balance_replicas) for value in mean)
     chart.band(bins.hours, below, (facts.balance_replicas,) * len(mean), SHORT, 0.45)
+    _demand(chart, shown)
+    if facts.ceiling <= chart.y.high:
+        chart.level(facts.ceiling, f"ceiling {facts.ceiling}", MUTED, "2 3")
     if shown.timeline.desired:
         chart.line(bins.hours, bins.mean(shown.timeline.desired), MUTED, "3 2", 1.3)
         chart.label(bins.mean(shown.timeline.desired)[-1], "desired", MUTED)
     chart.line(bins.hours, mean, READY, width=2.0)
     chart.label(mean[-1], "ready", READY)
-    chart.level(facts.balance_replicas, f"n* = {number(facts.balance_replicas)}", INK)
-    if facts.ceiling <= chart.y.high:
-        chart.level(facts.ceiling, f"ceiling {facts.ceiling}", MUTED, "2 3")
     series: dict[str, Sequence[float]] = {"ready": ready}
     _hover(chart, bins, series | {"desired": shown.timeline.desired} if shown.timeline.desired else series)
     return figure(_say_ready(shown, ready), chart.finish())
@@ -213,21 +218,20 @@ def _buffer(shown: Shown) -> Element | None:
     chart = Chart(f"Buffer depth of {shown.name}", (0.0, shown.hours), (0.0, top), 150)
     chart.y_axis(ticks(0.0, top), count, "samples")
     chart.hours_axis()
-    chart.band(
-        bins.hours, (0.0,) * (len(bins.hours) - 1), (float(facts.batch_samples),) * (len(bins.hours) - 1), SHORT, 0.12
-    )
+    _band(chart, shown)
     chart.band(bins.hours, bins.least(depth), bins.most(depth), BUFFER, 0.3)
     chart.line(bins.hours, bins.mean(depth), BUFFER, width=2.0)
-    chart.level(facts.batch_samples, f"one batch, {count(facts.batch_samples)}", SHORT)
-    _admission(chart, facts.stock_bound_samples)
-    for point in shown.set_points:
-        chart.level(point.samples, f"{point.name}, {count(point.samples)}", BUFFER, "2 3")
     _hover(chart, bins, {"buffered samples": depth})
     return figure(_say_buffer(shown, depth), chart.finish())
 
 
-def _admission(chart: Chart, bound: float) -> None:
-    """A line where the axis holds it; else a word that it is further up."""
+def _band(chart: Chart, shown: Shown) -> None:
+    """One batch, the policy's set-points, and what is admitted: a line where the axis holds it, else a word."""
+    batch, bound = shown.case.facts.batch_samples, shown.case.facts.stock_bound_samples
+    chart.band((0.0, shown.hours), (0.0,), (float(batch),), SHORT, 0.12)
+    chart.level(batch, f"one batch, {count(batch)}", SHORT)
+    for point in shown.set_points:
+        chart.level(point.samples, f"{point.name}, {count(point.samples)}", BUFFER, "2 3")
     if bound <= chart.y.high:
         chart.level(bound, f"admitted, {count(bound)}", INK)
     else:

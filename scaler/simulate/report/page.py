@@ -99,15 +99,16 @@ def _opening(report: Report) -> Iterator[Element]:
     if report.comparison:
         yield node("p", say_comparison(report.comparison), class_="lead")
     for case in report.cases[:1]:
-        yield node("p", _headline(case), class_="lead")
+        yield node("p", _headline(case, one_of_many=bool(report.comparison)), class_="lead")
         if len(case.runs) == 1:
             yield _tiles(case.runs[0], case.optimum)
     for note in report.notes:
         yield node("p", note, class_="muted")
 
 
-def _headline(case: Case) -> str:
-    where = f"In {duration(case.facts.hours)} of {case.facts.name}"
+def _headline(case: Case, *, one_of_many: bool) -> str:
+    shown = "the window shown, " if one_of_many else ""
+    where = f"In {shown}{duration(case.facts.hours)} of {case.facts.name}"
     runs = sorted((shown.run.summary for shown in case.runs), key=lambda each: each.cost_usd_per_1k_samples)
     if not runs:
         return f"{where}."

@@ -19,7 +19,7 @@ class Rows:
         self, name: str, names: Sequence[str], x: tuple[float, float], unit: str, text: Callable[[float], str]
     ) -> None:
         """`x` is [low, high] of the values; `text` writes the marks below, `unit` what they count."""
-        margins = Margins(left=210.0, right=230.0, top=22.0, bottom=38.0)
+        margins = Margins(left=210.0, right=255.0, top=22.0, bottom=38.0)
         self.chart = Chart(name, x, (0.0, 1.0), ROW * len(names), margins)
         self.chart.x_axis(ticks(x[0], x[1], 8), text, unit, grid=True)
         for i, each in enumerate(names):
