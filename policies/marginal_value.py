@@ -75,7 +75,7 @@ class Params:
     lambda_usd_per_sample: float | None = field(default=None, metadata={"gt": 0.0})
     """Long-run cost of an accepted sample, where it is known. Default: learnt."""
     lambda_from: LearnFrom = LearnFrom.AVAILABILITY
-    expected_spot_ratio: float = field(default=0.6, metadata={"ge": 0.0, "le": 1.0})
+    expected_spot_ratio: float = field(default=0.6, metadata={"ge": 0.0, "le": 1.0, "tune": (0.2, 1.0)})
     """Share of the balance that spot is expected to give in the long run, before that was seen."""
     expected_spot_weight_s: float = field(default=3600.0, metadata={"ge": 0.0})
     """How long a time of seeing that weighs as much as."""
@@ -87,24 +87,24 @@ class Params:
 
     buffer_counts: bool = True
     """Whether the buffer moves the level; otherwise n* is matched."""
-    shortage_depth_s: float = field(default=1200.0, metadata={"ge": 0.0})
+    shortage_depth_s: float = field(default=1200.0, metadata={"ge": 0.0, "tune": (0.0, 7200.0)})
     """D: mean of what a shortage eats of the buffer, in seconds of full consumption."""
-    horizon_s: float = field(default=3600.0, metadata={"gt": 0.0})
+    horizon_s: float = field(default=3600.0, metadata={"gt": 0.0, "tune": (900.0, 14400.0, "log")})
     """H: within which the buffer shall be where it is wanted."""
-    band_s: float = field(default=600.0, metadata={"ge": 0.0})
+    band_s: float = field(default=600.0, metadata={"ge": 0.0, "tune": (60.0, 3600.0, "log")})
     """Between the depth that is bought up to and the one that is released above, in seconds of full consumption."""
 
     launch_s: float = field(default=400.0, metadata={"ge": 0.0})
     """From a grant to a ready replica."""
-    use_s: float = field(default=21600.0, metadata={"gt": 0.0})
+    use_s: float = field(default=21600.0, metadata={"gt": 0.0, "tune": (3600.0, 86400.0, "log")})
     """How long a spot replica is reckoned to be wanted."""
-    shortage_s: float = field(default=1800.0, metadata={"gt": 0.0})
+    shortage_s: float = field(default=1800.0, metadata={"gt": 0.0, "tune": (300.0, 14400.0, "log")})
     """How long a shortage is reckoned to last at least: what on-demand is bought for."""
     stand_in_keep_ratio: float = field(default=0.1, metadata={"ge": 0.0, "le": 1.0})
     """Hysteresis: how much cheaper capacity that is not taken back counts once it is held."""
-    swap_margin_ratio: float = field(default=0.05, metadata={"ge": 0.0, "le": 1.0})
+    swap_margin_ratio: float = field(default=0.05, metadata={"ge": 0.0, "le": 1.0, "tune": (0.0, 0.3)})
     """How much cheaper than what is held something new must be."""
-    crowding_ratio: float = field(default=0.1, metadata={"ge": 0.0, "le": 1.0})
+    crowding_ratio: float = field(default=0.1, metadata={"ge": 0.0, "le": 1.0, "tune": (0.0, 0.5)})
     """How much dearer an offering counts that would hold the whole fleet: it would all go at once."""
 
     refunds_count: bool = True

@@ -18,7 +18,7 @@ from scaler.simulate.policy_file import PolicyChoice, load_policy
 from scaler.simulate.windows import Split, Window, windows_of
 from scaler.traces.trace import TraceError
 
-_SHOWN = ("cost_usd_per_1k_samples", "ratio", "trainer_wait_ratio", "gap_share")
+_SHOWN = ("cost_usd_per_1k_samples", "ratio", "ratio_before_refunds", "trainer_wait_ratio", "gap_share")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +202,7 @@ def _short(row: Row) -> dict[str, str]:
         "policy": row.policy,
         "usd_per_1k": f"{row.cost_usd_per_1k_samples:.2f}",
         "ratio": f"{row.ratio:.3f}",
+        "before_refunds": f"{row.ratio_before_refunds:.3f}",
         "waiting": f"{row.trainer_wait_ratio:.1%}",
         "interruptions": f"{row.figures.get('interruptions', 0.0):.0f}",
     }

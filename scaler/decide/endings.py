@@ -7,7 +7,8 @@ Policy, at most one command for a replica:
   once it is drained: one that nobody told in time has its work released first;
 * drained by our own choice -> TerminateReplica; still draining past its deadline -> its work is released, then it is ended;
 * gone without notice while its worker still holds units -> ReleaseReplicaWork: nobody has to wait for the leases to run out;
-* a launch that took too long -> ended where no worker registered, else drained first.
+* a launch that took too long -> ended where no worker registered, else drained first; time in which the ledger could not be
+  asked does not count, since nobody would have seen the worker.
 
 Invariants: notices are served whatever else holds (paused, stale signals), unless the pool was never listed; everything
 that is our own choice waits while paused, and while the pool's list is old or the pool is refused.

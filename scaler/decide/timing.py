@@ -40,10 +40,10 @@ def _moments_of_replica(world: StageWorld, replica: ReplicaView) -> Iterator[flo
         yield deadline_s + world.spec.drain.reap_after_s
     if replica.phase not in NOT_READY_YET:
         return
-    launched_at_s = finite(replica.launched_at_s)
+    since_s = world.launch_seen_since_s(replica)
     pool = world.pools.get(replica.pool)
-    if launched_at_s is not None and pool is not None:
-        yield launched_at_s + pool.spec.launch_timeout_s
+    if since_s is not None and pool is not None:
+        yield since_s + pool.spec.launch_timeout_s
 
 
 def _moments_of_size(world: StageWorld, memory: Memory) -> Iterator[float]:

@@ -200,10 +200,17 @@ class StageWorld:
         """Whether it took longer than its pool allows to become ready, and may be given up."""
         if replica.phase not in NOT_READY_YET:
             return False
-        launched_at_s = finite(replica.launched_at_s)
-        if launched_at_s is None or not self.may_end(replica):
+        since_s = self.launch_seen_since_s(replica)
+        if since_s is None or not self.may_end(replica):
             return False
-        return not is_noticed(replica) and self.now_s - launched_at_s > self.pools[replica.pool].spec.launch_timeout_s
+        return not is_noticed(replica) and self.now_s - since_s > self.pools[replica.pool].spec.launch_timeout_s
+
+    def launch_seen_since_s(self, replica: ReplicaView) -> float | None:
+        """When its launch time-out began: at its launch, or anew when the ledger, where its worker is seen, came back."""
+        launched_at_s, workers_since_s = finite(replica.launched_at_s), finite(self.view.workers_since_s)
+        if launched_at_s is None or workers_since_s is None or replica.phase is ReplicaPhase.REQUESTED:
+            return launched_at_s
+        return max(launched_at_s, workers_since_s)
 
     @cached_property
     def counting(self) -> tuple[ReplicaView, ...]:

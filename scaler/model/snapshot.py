@@ -88,6 +88,10 @@ class StageView:
     signals: Signals
     pools: tuple[PoolView, ...]
     replicas: tuple[ReplicaView, ...]
+    workers_since_s: float | None = None
+    """Since when the ledger could be asked for workers without a gap; `now_s` while it cannot. None: always.
+
+    A launch is not given up for the time in which nobody could have seen its worker, nor the worker have registered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,8 @@ class Facts:
     signals: Mapping[str, Signals]
     gone: Mapping[str, tuple[Instance, ...]]
     """Instances that were listed and are not any more, by pool."""
+    workers_since_s: float | None = None
+    """Since when the ledger could be asked without a gap; see `StageView`."""
 
 
 def assemble(spec: FleetSpec, facts: Facts, offerings: OfferingMemory) -> Snapshot:
@@ -67,6 +69,7 @@ def _stage(stage: StageSpec, facts: Facts, join: Join, offerings: OfferingMemory
         signals=facts.signals.get(stage.name, Signals()),
         pools=tuple(_pool(pool, facts, offerings) for pool in stage.pools),
         replicas=tuple(view for pool in stage.pools for view in _replicas(pool.name, facts, join)),
+        workers_since_s=facts.workers_since_s,
     )
 
 

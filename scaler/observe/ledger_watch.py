@@ -43,6 +43,10 @@ class LedgerReading:
         return store_s - self.store_ahead_s
 
 
+_GAP_S = 30.0
+"""A store that was away for longer leaves time in which a worker may have come, or been unable to, and nobody saw it."""
+
+
 class LedgerWatch:
     """Reads the ledger, keeps the last reading and says how the store does."""
 
@@ -53,6 +57,12 @@ class LedgerWatch:
         self.failures_in_a_row = 0
         self.errors = 0
         self.last_error: str | None = None
+        self._gapless_since_s = 0.0
+
+    def gapless_since_s(self) -> float:
+        """Since when (our clock) there has been no gap between readings; now, where there is one."""
+        now_s = self._clock.now_s()
+        return now_s if self._is_gap(now_s) else self._gapless_since_s
 
     async def poll(self) -> bool:
         """Read once; False where the store is away or may not be used, and then the last reading stands."""
@@ -64,6 +74,8 @@ class LedgerWatch:
             self.errors += 1
             self.last_error = f"{type(error).__name__}: {error}"
             return False
+        if self._is_gap(asked_at_s):
+            self._gapless_since_s = asked_at_s
         middle_s = (asked_at_s + self._clock.now_s()) / 2
         self.reading = LedgerReading(
             stats=stats, workers=workers, read_at_s=asked_at_s, store_ahead_s=stats.at_s - middle_s
@@ -71,6 +83,9 @@ class LedgerWatch:
         self.failures_in_a_row = 0
         self.last_error = None
         return True
+
+    def _is_gap(self, now_s: float) -> bool:
+        return self.reading is None or (self.failures_in_a_row > 0 and now_s - self.reading.read_at_s > _GAP_S)
 
 
 def _read(ledger: Ledger) -> tuple[LedgerStats, tuple[WorkerRecord, ...]]:

@@ -1,4 +1,4 @@
-"""Ends replicas: only what is still listed, still the same, and holds no lease now.
+"""Ends replicas: only what is still listed, still the same, holds no lease now, and can get none: drained, or never there.
 
 Invariants: the ledger is asked again right before; a store that is away means that nothing is ended. A replica that is
 being ended shows as TERMINATING from the call on, so that it is neither counted nor ended twice.
@@ -102,8 +102,12 @@ def _objection(command: TerminateReplica, pool: PoolObservation | None, workers:
     if not ours.issuperset(command.instance_ids):
         return "not in the pool's list any more"
     for worker in workers:
-        if worker.identity.instance_id in command.instance_ids and not worker.gone and worker.leases:
+        if worker.identity.instance_id not in command.instance_ids or worker.gone:
+            continue
+        if worker.leases:
             return f"its worker holds {worker.leases} leases"
+        if worker.drain is None:
+            return "its worker has registered and was not told to drain"
     return None
 
 

@@ -181,6 +181,7 @@ class Controller:
             ready_since_s=self._lives.ready_since_s,
             signals={stage: source.signals(stage) for stage, source in parts.signals.items()},
             gone=self._lives.gone(),
+            workers_since_s=parts.ledger.gapless_since_s(),
         )
         snapshot = assemble(spec, facts, parts.offerings)
         self._lives.seen(snapshot)

@@ -24,8 +24,10 @@ LEAST_WINDOWS = 4
 _TAILS = (2.5, 97.5)
 
 Values: TypeAlias = NDArray[np.float64]
-Statistic: TypeAlias = Callable[[NDArray[np.intp]], Values]
-"""Draws of windows (draws x windows, as indices) -> its value in each draw."""
+Draws: TypeAlias = NDArray[np.intp]
+"""Windows as indices, draws x windows."""
+Statistic: TypeAlias = Callable[[Draws], Values]
+"""Its value in each draw."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +43,12 @@ def block_windows(windows: int, overlapping: int = 1) -> int:
     return max(1, min(max(overlapping, round(math.cbrt(windows))), windows // 3))
 
 
-def draws(lengths: Sequence[int], block: int, seed: int = 0, count: int = DRAWS) -> NDArray[np.intp]:
+def draws(lengths: Sequence[int], block: int, seed: int = 0, count: int = DRAWS) -> Draws:
     """`count` draws of as many windows as there are (count x sum(lengths)); `lengths`: windows of each trace, in time order."""
     total = sum(lengths)
     blocks = np.concatenate([_blocks_of(length, block) + end - length for length, end in _ends(lengths)])
     starts = np.random.default_rng(seed).integers(0, total, size=(count, math.ceil(total / block)))
-    picked: NDArray[np.intp] = blocks[starts].reshape(count, -1)[:, :total]
+    picked: Draws = blocks[starts].reshape(count, -1)[:, :total]
     return picked
 
 
@@ -58,7 +60,7 @@ def _ends(lengths: Sequence[int]) -> list[tuple[int, int]]:
     return list(zip(lengths, np.cumsum(lengths).tolist(), strict=True))
 
 
-def interval(statistic: Statistic, drawn: NDArray[np.intp]) -> Interval | None:
+def interval(statistic: Statistic, drawn: Draws) -> Interval | None:
     """The middle 95 % of a statistic over the draws; None with too few windows, or where it is not finite everywhere."""
     if drawn.shape[1] < LEAST_WINDOWS:
         return None
@@ -79,7 +81,7 @@ def ratio_of(above: Sequence[float], below: Sequence[float]) -> Statistic:
     """Sum over sum."""
     numerator, denominator = np.asarray(above, dtype=float), np.asarray(below, dtype=float)
 
-    def ratio(drawn: NDArray[np.intp]) -> Values:
+    def ratio(drawn: Draws) -> Values:
         with np.errstate(divide="ignore", invalid="ignore"):
             quotient: Values = numerator[drawn].sum(axis=1) / denominator[drawn].sum(axis=1)
         return quotient

@@ -14,19 +14,20 @@ trained) makes an infinite mean, never a missing one.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean
 from typing import Any
 
-from scaler.simulate.bootstrap import Interval, block_windows, draws, interval, mean_of, ratio_of
+from scaler.simulate.bootstrap import Draws, Interval, block_windows, draws, interval, mean_of, ratio_of
 from scaler.simulate.jobs import OPTIMUM, Place
 from scaler.simulate.optimum import Regime
 
 ALL = "all"
 """Of regimes: every one."""
 DEFAULT_POLICY = "marginal_value"
+BEFORE_REFUNDS = "before_refunds_usd_per_1k_samples"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,9 @@ class Row:
     seeds: int
     cost_usd_per_1k_samples: float
     bound_usd_per_1k_samples: float
+    before_refunds_usd_per_1k_samples: float
+    """What it would cost were nothing refunded."""
+    bound_before_refunds_usd_per_1k_samples: float
     trainer_wait_ratio: float
     bound_wait_ratio: float
     bound_status: str
@@ -52,6 +56,11 @@ class Row:
         """Cost over the bound."""
         return self.cost_usd_per_1k_samples / self.bound_usd_per_1k_samples
 
+    @property
+    def ratio_before_refunds(self) -> float:
+        """Cost over the bound, both before refunds: what foresight of reclaims cannot lower."""
+        return self.before_refunds_usd_per_1k_samples / self.bound_before_refunds_usd_per_1k_samples
+
     def to_json(self) -> dict[str, Any]:
         """Flat; what is not finite is None."""
         place = self.place
@@ -62,6 +71,8 @@ class Row:
             "cost_usd_per_1k_samples": self.cost_usd_per_1k_samples,
             "bound_usd_per_1k_samples": self.bound_usd_per_1k_samples,
             "ratio": self.ratio,
+            "before_refunds_usd_per_1k_samples": self.before_refunds_usd_per_1k_samples,
+            "ratio_before_refunds": self.ratio_before_refunds,
             "trainer_wait_ratio": self.trainer_wait_ratio,
             "bound_wait_ratio": self.bound_wait_ratio,
             "bound_status": self.bound_status,
@@ -79,7 +90,7 @@ def rows_of(place: Place, optimum: Mapping[str, Any], runs: Mapping[str, Sequenc
 def _row(
     name: str, place: Place, regime: Regime, optimum: Mapping[str, Any], seeds: Sequence[Mapping[str, Any]]
 ) -> Row:
-    numbers = {key for key, value in seeds[0].items() if isinstance(value, int | float)} - {"seed"}
+    numbers = {key for key, value in seeds[0].items() if isinstance(value, int | float)} - {"seed", BEFORE_REFUNDS}
     means = {key: fmean(figures[key] for figures in seeds) for key in sorted(numbers)}
     return Row(
         policy=name,
@@ -89,11 +100,19 @@ def _row(
         seeds=len(seeds),
         cost_usd_per_1k_samples=means.pop("cost_usd_per_1k_samples"),
         bound_usd_per_1k_samples=optimum["cost_usd_per_1k_samples"],
+        before_refunds_usd_per_1k_samples=fmean(map(_before_refunds, seeds)),
+        bound_before_refunds_usd_per_1k_samples=optimum[BEFORE_REFUNDS],
         trainer_wait_ratio=means.pop("trainer_wait_ratio"),
         bound_wait_ratio=optimum["trainer_wait_ratio"],
         bound_status=optimum["status"],
         figures=means,
     )
+
+
+def _before_refunds(figures: Mapping[str, Any]) -> float:
+    if BEFORE_REFUNDS in figures:  # the optimum's is a bound of its own
+        return float(figures[BEFORE_REFUNDS])
+    return float(figures["cost_usd_per_1k_samples"] * (1.0 + figures["refunds_usd"] / figures["cost_usd"]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +128,9 @@ class Estimate:
         return {name: self.value, f"{name}_low": low, f"{name}_high": high}
 
 
+_NO_GAP = Estimate(value=math.nan, interval=None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """A policy over the windows of a scenario and regime."""
@@ -122,10 +144,12 @@ class Group:
     """Mean over the same windows."""
     ratio: Estimate
     """Mean over windows of cost over bound."""
+    ratio_before_refunds: Estimate
     trainer_wait_ratio: Estimate
     bound_wait_ratio: float
     gap_share: Estimate | None
     """None for the optimum and without a gap."""
+    gap_share_before_refunds: Estimate | None
 
     def to_json(self) -> dict[str, Any]:
         """Flat; what is not finite is None."""
@@ -138,8 +162,10 @@ class Group:
             "bound_wait_ratio": self.bound_wait_ratio,
             **self.cost_usd_per_1k_samples.to_json("cost_usd_per_1k_samples"),
             **self.ratio.to_json("ratio"),
+            **self.ratio_before_refunds.to_json("ratio_before_refunds"),
             **self.trainer_wait_ratio.to_json("trainer_wait_ratio"),
-            **(self.gap_share or Estimate(value=math.nan, interval=None)).to_json("gap_share"),
+            **(self.gap_share or _NO_GAP).to_json("gap_share"),
+            **(self.gap_share_before_refunds or _NO_GAP).to_json("gap_share_before_refunds"),
         }
         return jsonable(entries)
 
@@ -200,31 +226,43 @@ def _groups(rows: Sequence[Row], names: Sequence[str], baseline: str) -> Iterabl
 def _side_by_side(rows: Sequence[Row], names: Sequence[str], baseline: str, regime: str) -> Iterable[Group]:
     by_name = {name: [row for row in rows if row.policy == name] for name in (*names, OPTIMUM)}
     drawn = draws(*_blocks(by_name[baseline]))
-    base = [row.cost_usd_per_1k_samples for row in by_name[baseline]]
+    base = by_name[baseline]
     for name, mine in by_name.items():
-        costs = [row.cost_usd_per_1k_samples for row in mine]
-        bounds = [row.bound_usd_per_1k_samples for row in mine]
-        waits = [row.trainer_wait_ratio for row in mine]
-        ratios = [row.ratio for row in mine]
         yield Group(
             policy=name,
             scenario=mine[0].scenario,
             regime=regime,
             windows=len(mine),
-            cost_usd_per_1k_samples=Estimate(value=fmean(costs), interval=interval(mean_of(costs), drawn)),
-            bound_usd_per_1k_samples=fmean(bounds),
-            ratio=Estimate(value=fmean(ratios), interval=interval(mean_of(ratios), drawn)),
-            trainer_wait_ratio=Estimate(value=fmean(waits), interval=interval(mean_of(waits), drawn)),
+            cost_usd_per_1k_samples=_mean([row.cost_usd_per_1k_samples for row in mine], drawn),
+            bound_usd_per_1k_samples=fmean(row.bound_usd_per_1k_samples for row in mine),
+            ratio=_mean([row.ratio for row in mine], drawn),
+            ratio_before_refunds=_mean([row.ratio_before_refunds for row in mine], drawn),
+            trainer_wait_ratio=_mean([row.trainer_wait_ratio for row in mine], drawn),
             bound_wait_ratio=fmean(row.bound_wait_ratio for row in mine),
-            gap_share=None if name == OPTIMUM else _gap_share(base, costs, bounds, drawn),
+            gap_share=_gap_share(base, mine, drawn, _costs),
+            gap_share_before_refunds=_gap_share(base, mine, drawn, _costs_before_refunds),
         )
 
 
-def _gap_share(base: Sequence[float], costs: Sequence[float], bounds: Sequence[float], drawn: Any) -> Estimate | None:
-    """sum(baseline - policy) / sum(baseline - bound); None where the baseline has no gap, or one of them no cost."""
-    closed = [b - cost for b, cost in zip(base, costs, strict=True)]
-    gap = [b - bound for b, bound in zip(base, bounds, strict=True)]
-    if not (math.isfinite(sum(closed)) and 0 < sum(gap) < math.inf):
+def _mean(values: Sequence[float], drawn: Draws) -> Estimate:
+    return Estimate(value=fmean(values), interval=interval(mean_of(values), drawn))
+
+
+def _costs(row: Row) -> tuple[float, float]:
+    return row.cost_usd_per_1k_samples, row.bound_usd_per_1k_samples
+
+
+def _costs_before_refunds(row: Row) -> tuple[float, float]:
+    return row.before_refunds_usd_per_1k_samples, row.bound_before_refunds_usd_per_1k_samples
+
+
+def _gap_share(
+    base: Sequence[Row], mine: Sequence[Row], drawn: Draws, costs_of: Callable[[Row], tuple[float, float]]
+) -> Estimate | None:
+    """sum(baseline - policy) / sum(baseline - bound); None for the optimum, without a gap, or where one has no cost."""
+    closed = [costs_of(b)[0] - costs_of(row)[0] for b, row in zip(base, mine, strict=True)]
+    gap = [cost - bound for cost, bound in map(costs_of, base)]
+    if mine[0].policy == OPTIMUM or not (math.isfinite(sum(closed)) and 0 < sum(gap) < math.inf):
         return None
     return Estimate(value=sum(closed) / sum(gap), interval=interval(ratio_of(closed, gap), drawn))
 

@@ -14,7 +14,7 @@ def a_place(window: int = 0, *, trace: str | None = "t.csv", start_h: float | No
 
 
 def some_figures(cost: float, *, wait: float = 0.0, **facts: Any) -> dict[str, Any]:
-    """A run's summary, or an optimum's in plenty."""
+    """A run's summary."""
     return {
         "scenario": "small",
         "policy": "any",
@@ -22,11 +22,17 @@ def some_figures(cost: float, *, wait: float = 0.0, **facts: Any) -> dict[str, A
         "cost_usd": 1000.0,
         "cost_usd_per_1k_samples": cost,
         "trainer_wait_ratio": wait,
-        "regime": "plenty",
-        "status": "optimal",
+        "refunds_usd": 0.0,
         "interruptions": 3,
         **facts,
     }
+
+
+def an_optimum(cost: float, *, before_refunds: float | None = None, **facts: Any) -> dict[str, Any]:
+    """An optimum's figures, in plenty."""
+    before = cost if before_refunds is None else before_refunds
+    own: dict[str, Any] = {"regime": "plenty", "status": "optimal", "before_refunds_usd_per_1k_samples": before}
+    return some_figures(cost, **(own | facts))
 
 
 def some_rows(bounds: list[float], trace: str | None = "t.csv", **costs: list[float]) -> list[Row]:
@@ -36,7 +42,7 @@ def some_rows(bounds: list[float], trace: str | None = "t.csv", **costs: list[fl
         for window, bound in enumerate(bounds)
         for row in rows_of(
             a_place(window, trace=trace),
-            some_figures(bound),
+            an_optimum(bound),
             {name: [some_figures(values[window])] for name, values in costs.items()},
         )
     ]

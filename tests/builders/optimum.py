@@ -1,10 +1,10 @@
 """Random small worlds for the bound, and policies that know what no policy may know."""
 
-import itertools
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
 
@@ -223,4 +223,29 @@ def a_whim(seed: int, scenario: Scenario, *, farms: bool, most: int) -> Whim:
 
 def _falls(series: Series) -> tuple[float, ...]:
     changes = list(series.changes())
-    return tuple(later[0] for before, later in itertools.pairwise(changes) if later[1] < before[1])
+    return tuple(later[0] for before, later in pairwise(changes) if later[1] < before[1])
+
+
+def a_restless_world(seed: int) -> Scenario:
+    """A ceiling of three under which a policy swaps replicas all the time, while capacity comes and goes."""
+    d = Draw(f"restless/{seed}")
+    offerings = tuple(
+        replace(_offering(Draw(f"restless/{seed}/{i}"), i, 1.0), hazard=None, capacity=_waves(d)) for i in range(2)
+    )
+    scenario = a_scenario(
+        *offerings,
+        hours=1.0,
+        interval_s=10.0,
+        rails={"max_replicas": 3, "disruption_budget_ratio": d.choice((0.0, 0.4)), "cooldown_down_s": 0.0},
+        launch=LaunchModel(answer=Delay(), boot=Delay(least_s=20.0), load=Delay(least_s=10.0)),
+        notices=NoticeModel(lead_s=120.0, spread_s=60.0, late_ratio=0.0, none_ratio=0.0),
+        warm_replicas=3,
+    )
+    whims = replace(a_whim(3 * d.randrange(10**6), scenario, farms=False, most=5), change_s=40.0)
+    return with_policy(scenario, PolicySpec(name="whim", params=whims))
+
+
+def _waves(d: Draw) -> Series:
+    times_s = (0.0, *sorted(d.sample(range(100, 3600, 20), 14)))
+    counts = tuple(5 if i % 2 == 0 else d.randint(0, 3) for i in range(len(times_s)))
+    return Series(name="capacity", times_s=tuple(map(float, times_s)), counts=counts)

@@ -11,7 +11,16 @@ from scaler.decide import decide
 from scaler.decide.invariants import check_plan
 from scaler.model.plan import Command, DrainReplica, LaunchReplica, ReasonCode, TerminateReplica
 
-TIMES = ("p50_ms", "p99_ms", "floor_p50_ms", "floor_p99_ms", "with_snapshot_p50_us", "ratio_p50")
+TIMES = (
+    "p50_ms",
+    "p99_ms",
+    "cpu_p50_ms",
+    "cpu_p99_ms",
+    "floor_p50_ms",
+    "floor_p99_ms",
+    "floor_cpu_p50_ms",
+    "ratio_p50",
+)
 
 
 def test_a_bench_prints_every_figure_of_every_policy_and_size(capsys: pytest.CaptureFixture[str]) -> None:

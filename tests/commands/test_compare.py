@@ -23,7 +23,9 @@ ROW_KEYS = {
     "policy", "scenario", "trace", "window", "start_h", "regime", "seeds", "cost_usd_per_1k_samples",
     "bound_usd_per_1k_samples", "ratio", "trainer_wait_ratio", "bound_wait_ratio", "cost_usd", "samples_trained",
 }  # fmt: skip
-ESTIMATES = ("cost_usd_per_1k_samples", "ratio", "trainer_wait_ratio", "gap_share")
+ESTIMATES = (
+    "cost_usd_per_1k_samples", "ratio", "ratio_before_refunds", "trainer_wait_ratio", "gap_share", "gap_share_before_refunds",
+)  # fmt: skip
 
 
 def _compare(store: Path, *words: str) -> Result:

@@ -4,6 +4,7 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 
+from policies.registry import SIZING
 from scaler.config.providers import ProviderModel
 from scaler.config.schema import RolloutFleet
 from tests.builders.fleet_yaml import (
@@ -54,8 +55,7 @@ WRONG_VALUES: list[tuple[str, tuple[str | int, ...], Any, str]] = [
     ("an unknown stage", (*STAGE, "name"), "rollouts",
      "stages[0].name: 'rollouts' is not known here (use rollout or reward"),
     ("an unknown policy", (*STAGE, "policy"), {"type": "magic"},
-     "stages[0].policy: unknown policy 'magic' (known: buffer_band, marginal_value, rate_match, rlboost, spot_hedge, "
-     "static, uniform_progress)"),
+     "stages[0].policy: unknown policy 'magic' (known: " + ", ".join(sorted(SIZING)) + ")"),
     ("a policy without type", (*STAGE, "policy"), {}, "policy: policy has no type (add type, one of: buffer_band,"),
     ("a policy that is a word", (*STAGE, "policy"), "static",
      "policy: 'static' is no mapping (write keys and values)"),

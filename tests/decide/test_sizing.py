@@ -235,6 +235,27 @@ def test_a_failed_launch_is_replaced() -> None:
     assert plan.stages[0].reason.code is ReasonCode.REPLACE_FAILED_LAUNCH
 
 
+@pytest.mark.parametrize(
+    ("phase", "workers_since_s", "failed"),
+    [
+        pytest.param(LAUNCHING, NOW_S - 901, True, id="the ledger was there all the time"),
+        pytest.param(LAUNCHING, NOW_S, False, id="nobody can see its worker now"),
+        pytest.param(LAUNCHING, NOW_S - 899, False, id="nor could its worker register until lately"),
+        pytest.param(LOADING, NOW_S, False, id="nor can be seen that it became ready"),
+        pytest.param(REQUESTED, NOW_S, True, id="a request has no worker: its pool's list is enough"),
+    ],
+)
+def test_a_launch_is_not_given_up_for_time_in_which_the_ledger_was_away(
+    phase: ReplicaPhase, workers_since_s: float, failed: bool
+) -> None:
+    stage = replace(a_stage([a_replica("r0", phase, launched_at_s=NOW_S - 901)]), workers_since_s=workers_since_s)
+
+    plan = planned(a_snapshot(stage), a_fleet_spec(1), remembering(desired=1, observed=1))
+
+    assert bool(plan.commands) == failed
+    assert plan.stages[0].requested == 1
+
+
 @pytest.mark.parametrize("phase", [REQUESTED, LAUNCHING, LOADING])
 def test_what_is_on_its_way_counts(phase: ReplicaPhase) -> None:
     assert planned(a_world_of(some_replicas(3, phase)), a_fleet_spec(3)).commands == ()

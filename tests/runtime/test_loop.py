@@ -59,6 +59,23 @@ async def test_readings_of_a_ledger_that_went_away_grow_old_and_keep_their_value
     assert after.freshness(running.snapshot.now_s, 30.0) is Freshness.STALE
 
 
+async def test_a_ledger_that_was_away_for_long_tells_of_workers_anew_from_its_return_on(world: World) -> None:
+    async with a_controller(world) as running:
+        await running.turn()
+        began_s = running.snapshot.stages[0].workers_since_s
+        world.ledger.away = True
+        for _ in range(3):
+            await running.turn()
+            assert running.snapshot.stages[0].workers_since_s == began_s, "a moment's absence is no gap"
+        await running.turn()
+        assert running.snapshot.stages[0].workers_since_s == running.snapshot.now_s
+        world.ledger.away = False
+        await running.turn()
+        back_s = running.snapshot.now_s
+        await running.turn()
+    assert running.snapshot.stages[0].workers_since_s == back_s > (began_s or 0.0)
+
+
 async def test_a_pool_that_went_away_keeps_its_replicas_and_the_time_of_its_list(world: World) -> None:
     world.pool.put(an_instance("i"))
     async with a_controller(world) as running:
@@ -260,6 +277,7 @@ async def test_a_replica_hands_over_and_is_ended_once_it_holds_no_lease(world: W
         pytest.param("away", id="the ledger is away, so nobody knows whether it holds leases"),
         pytest.param("other", id="the instance belongs to another replica now"),
         pytest.param("gone", id="the instance is gone already"),
+        pytest.param("joined", id="its worker has registered meanwhile, and may lease at any moment"),
     ],
 )
 async def test_nothing_is_ended_unless_the_precondition_holds_now(world: World, change: str) -> None:
@@ -270,6 +288,8 @@ async def test_nothing_is_ended_unless_the_precondition_holds_now(world: World, 
         world.ledger.away = change == "away"
         if change == "other":
             world.pool.put(replace(an_instance("i"), replica_id="somebody else"))
+        if change == "joined":
+            world.ledger.put(a_worker("i"))
         if change == "gone":
             world.pool.instances.clear()
         await running.turn()
@@ -319,7 +339,8 @@ async def test_a_newer_controller_in_the_ledger_ends_this_one(world: World) -> N
 
 async def test_one_failing_command_stops_none_of_the_others(world: World) -> None:
     world.pool.put(an_instance("i"), an_instance("j"))
-    world.ledger.put(a_worker("i"), a_worker("j", leases=1))
+    mark = DrainMark(deadline_s=world.clock.now_s() + 60, reason="size_down", epoch=1)
+    world.ledger.put(a_worker("i", drain=mark), a_worker("j", leases=1))
     world.script.plans = [(a_launch("t1"), a_drain("j", world.clock.now_s() + 60), an_end("i"))]
 
     async def launch(command: LaunchReplica) -> LaunchOutcome:

@@ -3,23 +3,32 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaler.simulate.compare import ALL, Group, best_single, compare, rows_of
 from scaler.simulate.jobs import OPTIMUM
-from tests.builders.comparisons import a_place, some_figures, some_rows
+from tests.builders.comparisons import a_place, an_optimum, some_figures, some_rows
 
 costs = st.lists(st.floats(1, 100), min_size=6, max_size=6)
 
 
 def test_a_row_is_the_mean_over_the_seeds_and_the_optimum_has_its_own() -> None:
-    ours, optimum = rows_of(a_place(), some_figures(2.0), {"ours": [some_figures(3.0), some_figures(5.0, wait=0.1)]})
+    ours, optimum = rows_of(a_place(), an_optimum(2.0), {"ours": [some_figures(3.0), some_figures(5.0, wait=0.1)]})
 
     assert (ours.policy, ours.seeds, ours.cost_usd_per_1k_samples, ours.ratio) == ("ours", 2, 4.0, 2.0)
     assert ours.trainer_wait_ratio == pytest.approx(0.05)
     assert ours.figures["interruptions"] == 3
     assert (optimum.policy, optimum.ratio) == (OPTIMUM, 1.0)
+
+
+def test_the_ratio_before_refunds_is_of_what_both_would_pay_without_any() -> None:
+    refunded = some_figures(3.0, refunds_usd=500.0)
+    ours, optimum = rows_of(a_place(), an_optimum(2.0, before_refunds=4.0), {"ours": [refunded]})
+
+    assert ours.before_refunds_usd_per_1k_samples == pytest.approx(4.5)
+    assert ours.ratio_before_refunds == pytest.approx(4.5 / 4.0)
+    assert optimum.ratio_before_refunds == 1.0
 
 
 def test_the_baseline_is_the_best_single_policy_but_never_the_default_one() -> None:
@@ -40,10 +49,12 @@ def test_the_gap_share_is_sum_over_sum() -> None:
     assert groups["base"].gap_share.value == 0.0
     assert groups["ours"].gap_share is not None
     assert groups["ours"].gap_share.value == pytest.approx((0.5 + 3.0) / (1.0 + 4.0))
+    assert groups["ours"].gap_share_before_refunds == groups["ours"].gap_share
     assert groups[OPTIMUM].gap_share is None
     assert groups["ours"].ratio.value == pytest.approx((1.5 + 1.5) / 2)
 
 
+@settings(deadline=None, max_examples=50)
 @given(bound=costs, base=costs, ours=costs, scale=st.floats(0.1, 10))
 def test_a_gap_share_does_not_hang_on_the_unit_of_money(
     bound: list[float], base: list[float], ours: list[float], scale: float
@@ -62,7 +73,7 @@ def test_a_gap_share_does_not_hang_on_the_unit_of_money(
 
 def test_groups_are_by_scenario_and_regime_and_over_all() -> None:
     plenty = some_rows([1.0, 1.0], ours=[1.1, 1.2])
-    scarce = rows_of(a_place(2), some_figures(2.0, regime="scarce"), {"ours": [some_figures(4.0)]})
+    scarce = rows_of(a_place(2), an_optimum(2.0, regime="scarce"), {"ours": [some_figures(4.0)]})
     groups = compare([*scarce, *plenty]).groups
 
     assert [(group.regime, group.policy, group.windows) for group in groups] == [
@@ -95,6 +106,7 @@ def test_a_policy_that_trains_nothing_has_an_infinite_mean_and_no_number_in_json
     assert [row["ratio"] for row in comparison.to_json()["rows"] if row["policy"] == "ours"].count(None) == 1
 
 
+@settings(deadline=None, max_examples=50)
 @given(bound=costs, base=costs, ours=costs)
 def test_an_interval_holds_its_value(bound: list[float], base: list[float], ours: list[float]) -> None:
     for group in compare(some_rows(bound, base=base, ours=ours), "base").groups:

@@ -1,4 +1,76 @@
-"""The clairvoyant optimum."""
+"""What no policy can beat: a proven lower bound of cost per credited sample, with the future known.
+
+`solve(scenario)` bounds every run of every policy in the scenario's world, whatever the seed; `problem_of` is the linear
+program that it solves (`FORMAT.md`), `certificate` says why a solver need not be trusted. `grid` makes the steps,
+`relaxation` and `rails` the numbers, `program` the matrix, `ratio` solves, `bound` tells.
+
+Why no run is below it
+    A run gives a feasible point of the program, whose cost is at most the run's and whose `credited` is at least the
+    run's. So cost - lambda * credited >= 0 for all feasible points, which is what is proven, holds for the run. The point is
+    made of means over steps of what the run does, and each row holds for the means because it holds at every moment. In
+    the order of the rows:
+
+    Held, ready, launches. A replica that is ready at t was held throughout [t - d, t], d the least time from grant to
+        ready (warm ones since long ago): ready(t) <= held(u) for every u in [t - d, t], paid and refunded apart, since
+        a replica is one or the other all its life. Let steps j <= k begin at most d apart and end at most d apart, and
+        let u run through j as evenly as t through k: then 0 <= t - u <= d all the way, and the mean of ready over k is
+        at most the mean of held over j. Steps may differ in length.
+    Capacity. Those that the cloud has not marked to be taken are never more than the count: a grant needs all that is
+        held, marked ones too, to be below it, and a fall marks the excess at once. Who is marked is gone `outlive_s`
+        later. So held(t) <= the greatest count on [t - outlive_s, t] (of all the past, where falls take nothing);
+        ready(t) <= the least value of that on [t - d, t]; ready(t) <= count(u) for t - d <= u <= t - outlive_s, since who
+        is ready at t and there at u was not marked by u; and ready(t) <= warm replicas for t < d. The program has the
+        means of these over each step, exactly, wherever in the step a count changes.
+    Refunds. What is refunded was taken by a fall at f, granted at s in [f - w, f] (w the refund's window), and gone at the
+        latest at min(s + w, f + outlive_s) and before the end. A fall takes at most what it falls by. Such a life is
+        held at least on [s, f], ready at most on [s + d, min(s + w, f + outlive_s)]; it costs nothing. Its share of each
+        step is linear in s between neighbouring moments of `lives`, so that the lives of a run are mixtures of those
+        listed, and mixtures add up. Nothing is refunded where nothing falls. What is warm is older than any refund.
+        Who is taken is drawn by the world; here whoever suits best is.
+        Where instances are taken at times of their own (hazards by age, bursts) and that is refunded, a life may be
+        refunded whenever it ends: held at most w, ready at most a share 1 - d / w of that. Then the bound lets every
+        first hour be free, and says so (`refunds_unlimited`). Without refunds hazards only harm, and are left out.
+    Charges. An instance that is not refunded is charged at least from its grant to its end: price times the integral of
+        held. A billing minimum is implied where it is no longer than d: who is held for less is never ready, and a run
+        without it is cheaper. Where it is longer: charged(t) >= held(t); charged(t) - charged(u) <= the grants on
+        (u, t]; charged(t) >= the grants on (t - minimum, t]. A grant a share p through its step is given to the edge
+        before it by 1 - p and to the edge after by p; with u running through a step as t does through the next, the
+        second row holds for the means, and so does the third for all edges whose grants, and those of the step before
+        them, are still charged in the step (their share of it is concave in p, the program's linear).
+        The trainer is charged throughout.
+    Guard rails. What counts as capacity is never more than the ceiling (or the warm start): every launch and every drain
+        taken back needs room under it. Held are, besides, what was noticed (at most what fell within `outlive_s`) and
+        what drains by our own choice: at most ceil(disruption budget * all in sight) at the decision that let it go,
+        where in sight are also those that were noticed, or gone with leases, since `outlive_s + lease_ttl_s` and the
+        drain's deadline, and two that failed by themselves within the two seconds that a decision takes to see to them.
+        Spend caps and room of pools hold for all held but what is noticed. This holds for means; and just before a fall, where
+        held is at least what is ready within d after it, plus the lives that a later fall or this one ends, and at
+        least taken + count after the fall * taken / size of the fall, since nothing is taken before more than the
+        count is held (its convex hull). None of it is used where the engine loses count: where a launch may outlast its
+        time-out while its worker loads, or where hazards notice at any time; nor the ceiling where all may drain at once.
+    Supply. Each lane of a ready replica works on one group; ready replicas make at most goodput * ready time, busy ones
+        counted (no more run at once than `max_concurrent` and admission let), and `draw_slack_samples` by luck: in any
+        stretch, since what is accepted differs from its share by less than a group. Weight swaps, prefills and lost
+        work only lower it.
+    The trainer. Let F be what it has finished, A the same with the share of the batch in work (spread evenly over the
+        time that the batch takes), and V the most that is at most A and grows by at most `demand` a second. Batches that
+        publish nothing are faster than the mean, so A <= V + `credit_ahead_samples`. The program's `worked` is V's growth;
+        `stock` is the world's stock, which holds the batch in work, + F - V: not negative, as the batch holds what is
+        worked of it, and at most admission's bound + `credit_ahead_samples` + slack. Stock at the start is left open
+        between its least (the buffer) and its most (lanes and tails of the warm replicas, all done). Then credited = F +
+        min(stock at the end, at the start) - stock at the start <= V + `stock` at the end - at the start, and <= F <= V
+        + `credit_ahead_samples`, and F <= the batches that one finishes who never waits.
+
+    Left out, so that it only loosens the bound: other stages and what they cost, failures of launches and of hardware,
+    requests and refusals, staleness, cool-downs, step limits and floors, and that replicas are whole. The last costs
+    little: in the smallest worlds the best schedule is within 1 % for most (`tests/simulate/optimum/test_exhaustive.py`).
+    A mixed-integer version, in which a fall takes nothing before all that must stay is held, raised the bound of case A
+    on 12 hours of the H100 counts by about 1 % and took most of a minute instead of a second.
+
+Cost before refunds has a bound of its own, `before_refunds_usd_per_1k_samples`: the same program without lives. Foresight of
+falls is worth much where they are many (an hour free for each replica taken), and no policy has it; what it pays before
+refunds shows how near it is in all else.
+"""
 
 import time
 from dataclasses import replace
@@ -13,10 +85,10 @@ from scaler.simulate.scenario import Scenario
 __all__ = ["Bound", "Problem", "Regime", "problem_of", "solve", "without_refunds"]
 
 
-def solve(scenario: Scenario, *, draws_known: bool = True) -> Bound:
+def solve(scenario: Scenario) -> Bound:
     """The bound, whatever the policy and the seed; a second or so for 12 hours of a dozen offerings."""
     began_s = time.perf_counter()
-    problem = problem_of(scenario, draws_known=draws_known)
+    problem = problem_of(scenario)
     program, layout = build(problem)
     answer = least_ratio(program, _too_high(problem))
     plain = without_refunds(problem)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from scaler.model.capacity import CapacityType
-from scaler.simulate.optimum.problem import OfferingLimits, Problem
-from scaler.simulate.optimum.program import Layout, OfferingColumns, spans_of
-from scaler.simulate.optimum.ratio import ENOUGH, Answer
+from scaler.simulate.optimum.problem import Problem
+from scaler.simulate.optimum.program import Layout, OfferingColumns
+from scaler.simulate.optimum.ratio import CLOSED, Answer
 from scaler.simulate.optimum.steps import Floats, StepFunction, of_series
 from scaler.simulate.optimum.times import Times
 from scaler.simulate.result import Timeline
@@ -111,15 +111,14 @@ class Use:
         return self.paid + self.refunded
 
 
-def use_of(times: Times, limits: OfferingLimits, columns: OfferingColumns, x: Floats) -> Use:
+def use_of(columns: OfferingColumns, x: Floats) -> Use:
     """What the solution holds of an offering."""
-    refunded, ready = np.zeros(len(times.lasts_s)), x[columns.ready].copy()
-    for filled, held in ((refunded, True), (ready, False)):
-        step, column, share = spans_of(times, limits, columns.lives, held=held)
-        np.add.at(filled, step, x[column] * share)
-    if columns.free_held is not None and columns.free_ready is not None:
-        refunded += x[columns.free_held]
-        ready += x[columns.free_ready]
+    step, column, share = columns.lives_held
+    refunded: Floats = np.bincount(step, weights=x[column] * share, minlength=len(columns.held)).astype(float)
+    if columns.free_held is not None:
+        refunded = refunded + x[columns.free_held]
+    parts = (columns.ready, columns.taken_ready, columns.free_ready)
+    ready = sum((x[part] for part in parts if part is not None), np.zeros(len(columns.held)))
     return Use(x[columns.held], x[columns.charged], refunded, ready)
 
 
@@ -129,7 +128,7 @@ def bound_of(
     """The answer in words."""
     x, unit, times = answer.solution, layout.unit_samples, Times(problem)
     step_h = times.lasts_s / 3600.0
-    uses = [use_of(times, *one, x) for one in zip(problem.offerings, layout.offerings, strict=True)]
+    uses = [use_of(columns, x) for columns in layout.offerings]
     cost = dict.fromkeys(map(str, CapacityType), 0.0)
     hours = dict.fromkeys(map(str, CapacityType), 0.0)
     refunds_usd = 0.0
@@ -141,7 +140,7 @@ def bound_of(
     demand = problem.demand_samples_per_s * times.edges_s[-1]
     wait_ratio = max(0.0, float(1.0 - worked * unit / demand))
     cost_usd = problem.trainer_usd + sum(cost.values())
-    optimal = answer.gap_ratio <= ENOUGH
+    optimal = answer.gap_ratio <= CLOSED
     return Bound(
         scenario=problem.scenario,
         hours=problem.hours,

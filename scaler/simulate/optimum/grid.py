@@ -1,5 +1,6 @@
-"""The steps of a problem: no longer than a launch, with an edge wherever capacity that may be refunded falls.
+"""The steps of a problem, with an edge wherever capacity that may be refunded falls.
 
+They are no longer than a launch, unless launches are next to nothing.
 Invariants: the first edge is 0, the last is the end; edges grow strictly; at most `MOST_STEPS` steps.
 """
 
@@ -12,18 +13,22 @@ import numpy as np
 from scaler.simulate.optimum.steps import Floats
 
 WANTED_STEP_S = 300.0
+MOST_LAUNCHES = 1500
+"""Launches shorter than so small a part of the window are as good as none."""
+PLAIN_STEPS = 200
+"""At least so many steps where launches are."""
 MOST_STEPS = 4000
-"""Beyond that steps are longer than a launch, and equal, or the solver would not end."""
+"""Beyond that steps are all equal and may be longer than a launch, or the solver would not end."""
 _APART_S = 1e-3
 
 
 def edges_of(end_s: float, launch_s: float, falls_s: Iterable[float]) -> Floats:
     """The edges of the steps, in seconds."""
-    wanted_s = min(launch_s, WANTED_STEP_S) if launch_s > 0 else WANTED_STEP_S
+    wanted_s = min(launch_s if launch_s >= end_s / MOST_LAUNCHES else end_s / PLAIN_STEPS, WANTED_STEP_S)
     knots = list(_apart(sorted({*falls_s, 0.0, end_s}), end_s))
     counts = [_parts(to_s - from_s, wanted_s, launch_s) for from_s, to_s in pairwise(knots)]
     if sum(counts) > MOST_STEPS:
-        return np.linspace(0.0, end_s, min(MOST_STEPS, math.ceil(end_s / wanted_s)) + 1)
+        return np.linspace(0.0, end_s, MOST_STEPS + 1)
     parts = (
         np.linspace(from_s, to_s, n, endpoint=False) for (from_s, to_s), n in zip(pairwise(knots), counts, strict=True)
     )

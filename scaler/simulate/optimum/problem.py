@@ -46,8 +46,6 @@ class OfferingLimits:
     ready_most: tuple[float, ...]
     falls: tuple[Fall, ...] = ()
     """Those that may refund."""
-    refund_s: float = 0.0
-    """What is taken younger than this is refunded."""
     minimum_s: float = 0.0
     """What is granted is charged for so long; 0 where that follows from the launch time."""
     unforeseen_refund_s: float = 0.0
@@ -106,9 +104,6 @@ class Problem:
     """More ready ones than this find no work that the ledger admits."""
     stock: Stock
     offerings: tuple[OfferingLimits, ...]
-    draws_known: bool = True
-    """Whether it is known beforehand which of its replicas a fall takes: then the bound holds for every draw; otherwise in
-    the mean over draws."""
     instants_s: tuple[float, ...] = ()
     """Edges at which capacity falls: `limits` hold just before."""
     limits: tuple[Limit, ...] = ()

@@ -1,13 +1,14 @@
 """The linear program of a problem: minimise cost - lambda * credited samples.
 
 Columns, all bounded (so that any multipliers at all give a bound, see `certificate`); replicas are means over a step,
-samples are in units of what the trainer takes in a mean step:
+samples are in units of what the trainer takes in a mean step. What is ready counts as far as it works.
 
     held[o, k]      paid replicas held             0 .. held_most
     charged[o, k]   paid for, only where a billing minimum is longer than a launch
     grants[o, k]    the same: grants, shared out between the two edges of their step
     ready[o, k]     of `held`, ready               0 .. ready_most
     lives[o, f, i]  replicas that fall f takes for nothing, by the moment of their grant
+    taken_ready[o, k]  of `lives`, ready
     free_held, free_ready [o, k]   refunded replicas where instances are taken at times of their own
     instant[o, t]   replicas held just before the falls of a moment, only where a guard rail limits them
     worked[k]       samples that the trainer works off
@@ -31,7 +32,7 @@ from scaler.simulate.optimum.times import Columns, Times
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """min cost @ x - lambda * x[credited] + fixed_usd, with lower <= x <= upper and row_lower <= A x <= row_upper.
+    """min cost @ x - lambda * x[credited] + fixed_usd, with lower <= x <= upper and A x <= row_upper.
 
     A is in rows: `starts`, `index`, `value`. Cost is in USD.
     """
@@ -39,7 +40,6 @@ class Program:
     cost: Floats
     lower: Floats
     upper: Floats
-    row_lower: Floats
     row_upper: Floats
     starts: np.ndarray[tuple[int], np.dtype[np.int32]]
     index: np.ndarray[tuple[int], np.dtype[np.int32]]
@@ -48,14 +48,23 @@ class Program:
     fixed_usd: float
 
 
+Spans: TypeAlias = tuple[Columns, Columns, Floats]
+
+
 @dataclass(frozen=True, slots=True)
 class OfferingColumns:
-    """Where an offering's columns are. `lives`: one array a fall; `charged` is `held` where no minimum binds."""
+    """Where an offering's columns are. `lives`: one array a fall; `charged` is `held` where no minimum binds.
+
+    `lives_held`, `lives_ready`: (step, column, share of the step) of every life, held until its fall, and ready.
+    """
 
     held: Columns
     charged: Columns
     ready: Columns
     lives: tuple[Columns, ...]
+    lives_held: Spans
+    lives_ready: Spans
+    taken_ready: Columns | None
     free_held: Columns | None
     free_ready: Columns | None
 
@@ -115,7 +124,6 @@ class Builder:
             cost=np.concatenate(self._cost),
             lower=bottom,
             upper=np.concatenate(self._upper),
-            row_lower=np.full(self.rows, -np.inf),
             row_upper=np.concatenate(self._row_upper),
             starts=starts.astype(np.int32),
             index=column.astype(np.int32),
@@ -131,8 +139,6 @@ Term: TypeAlias = "tuple[Columns, Columns | int, Floats | float]"
 
 def build(problem: Problem) -> tuple[Program, Layout]:
     """The program, and where its columns are."""
-    from scaler.simulate.optimum.cohorts import add_fair_draws
-
     builder, times = Builder(), Times(problem)
     unit = problem.demand_samples_per_s * problem.edges_s[-1] / problem.steps
     offerings = tuple(_offering(builder, problem, times, one) for one in problem.offerings)
@@ -142,9 +148,6 @@ def build(problem: Problem) -> tuple[Program, Layout]:
     start = int(builder.add(np.array([stock.start_most / unit]))[0])
     credited = int(builder.add(np.array([problem.credit_most_samples / unit]))[0])
     layout = Layout(offerings, worked, levels, start, credited, unit)
-    if not problem.draws_known:
-        for limits, found in zip(problem.offerings, offerings, strict=True):
-            add_fair_draws(builder, times.edges_s, limits, found.held, found.lives, limits.refund_s)
     _flow(builder, problem, times, layout)
     _credit(builder, problem, layout)
     add_limits(builder, problem, times, offerings)
@@ -165,9 +168,19 @@ def _offering(builder: Builder, problem: Problem, times: Times, limits: Offering
         free_held, free_ready = builder.add(held_most), builder.add(ready_most)
         _lag(builder, times, free_held, free_ready)
         _duty(builder, problem, limits, times, free_held, free_ready)
-    found = OfferingColumns(held, charged, ready, lives, free_held, free_ready)
-    _share(builder, times, limits, found)
+    spans = (_spans(times, limits, lives, held=True), _spans(times, limits, lives, held=False))
+    taken_ready = _taken(builder, ready_most, spans[1]) if lives else None
+    found = OfferingColumns(held, charged, ready, lives, *spans, taken_ready, free_held, free_ready)
+    _share(builder, limits, found)
     return found
+
+
+def _taken(builder: Builder, ready_most: Floats, lives_ready: Spans) -> Columns:
+    """Refunded replicas that are ready: not all are as soon, nor as long, as their lives could be."""
+    taken_ready, steps = builder.add(ready_most), np.arange(len(ready_most))
+    step, column, share = lives_ready
+    builder.at_most(np.zeros(len(steps)), (steps, taken_ready, 1.0), (step, column, -share))
+    return taken_ready
 
 
 def _lag(builder: Builder, times: Times, held: Columns, ready: Columns) -> None:
@@ -181,7 +194,8 @@ def _lag(builder: Builder, times: Times, held: Columns, ready: Columns) -> None:
 def _minimum(builder: Builder, limits: OfferingLimits, times: Times, held: Columns, usd: Floats) -> Columns:
     """Grants are charged for a while: charged >= held, its growth is granted, and grants of late are charged."""
     steps = np.arange(len(held))
-    most = float(max(limits.held_most)) * len(held) + limits.warm_replicas
+    # Far above what can be: a decision a second, each filling the offering anew.
+    most = 2.0 * max(limits.held_most) * (times.edges_s[-1] + len(held) + 1) + limits.warm_replicas
     charged = builder.add(np.full(len(held), most), usd)
     grants = builder.add(np.full(len(held), most))
     nothing = np.zeros(len(held))
@@ -202,27 +216,19 @@ def _duty(
     builder.at_most(np.zeros(1), (first, ready, shares), (first, held, -ratio * shares))
 
 
-def _share(builder: Builder, times: Times, limits: OfferingLimits, found: OfferingColumns) -> None:
+def _share(builder: Builder, limits: OfferingLimits, found: OfferingColumns) -> None:
     """Paid and refunded replicas share the offering's capacity, and a fall takes no more than it falls by."""
-    for columns, most, free, spans in (
-        (found.held, limits.held_most, found.free_held, spans_of(times, limits, found.lives, held=True)),
-        (found.ready, limits.ready_most, found.free_ready, spans_of(times, limits, found.lives, held=False)),
-    ):
-        touched = np.arange(len(columns)) if free is not None else np.unique(spans[0])
-        row_of = np.zeros(len(columns), dtype=np.int64)
-        row_of[touched] = np.arange(len(touched))
-        terms: list[Term] = [(row_of[touched], columns[touched], 1.0), (row_of[spans[0]], spans[1], spans[2])]
-        if free is not None:
-            terms.append((row_of[touched], free[touched], 1.0))
-        builder.at_most(np.array(most)[touched], *terms)
+    steps = np.arange(len(found.held))
+    if found.lives or found.free_held is not None:
+        others = [(steps, columns, 1.0) for columns in (found.free_held,) if columns is not None]
+        builder.at_most(np.array(limits.held_most), (steps, found.held, 1.0), found.lives_held, *others)
+        others = [(steps, columns, 1.0) for columns in (found.taken_ready, found.free_ready) if columns is not None]
+        builder.at_most(np.array(limits.ready_most), (steps, found.ready, 1.0), *others)
     for fall, lives in zip(limits.falls, found.lives, strict=True):
         builder.at_most(np.array([fall.most_replicas]), (np.zeros(len(lives), dtype=np.int64), lives, 1.0))
 
 
-def spans_of(
-    times: Times, limits: OfferingLimits, lives: Sequence[Columns], *, held: bool
-) -> tuple[Columns, Columns, Floats]:
-    """(step, column, share of the step) of every life, held until its fall or ready."""
+def _spans(times: Times, limits: OfferingLimits, lives: Sequence[Columns], *, held: bool) -> Spans:
     rows: list[Columns] = [np.zeros(0, dtype=np.int64)]
     columns: list[Columns] = [np.zeros(0, dtype=np.int64)]
     shares: list[Floats] = [np.zeros(0)]
@@ -239,11 +245,12 @@ def spans_of(
 def _flow(builder: Builder, problem: Problem, times: Times, layout: Layout) -> None:
     """stock[k] + worked[k] <= stock[k - 1] + goodput * ready[k]; and no more ready ones than find work."""
     steps = np.arange(problem.steps)
-    ready: list[tuple[Columns, Columns, Floats]] = []
-    for limits, found in zip(problem.offerings, layout.offerings, strict=True):
-        ready += [(steps, found.ready, np.ones(problem.steps)), spans_of(times, limits, found.lives, held=False)]
-        if found.free_ready is not None:
-            ready.append((steps, found.free_ready, np.ones(problem.steps)))
+    ready: list[Spans] = [
+        (steps, columns, np.ones(problem.steps))
+        for found in layout.offerings
+        for columns in (found.ready, found.taken_ready, found.free_ready)
+        if columns is not None
+    ]
     made_by_one = problem.goodput_samples_per_s * times.lasts_s / layout.unit_samples
     made = [(row, column, -made_by_one[row] * share) for row, column, share in ready]
     first = np.where(steps == 0, problem.stock.slack / layout.unit_samples, 0.0)
@@ -274,9 +281,9 @@ def add_limits(builder: Builder, problem: Problem, times: Times, offerings: Sequ
     for limit in problem.limits:
         means: list[Term] = []
         before: list[Term] = []
-        for weight, limits, found, instant in zip(limit.weights, problem.offerings, offerings, instants, strict=True):
+        for weight, found, instant in zip(limit.weights, offerings, instants, strict=True):
             if weight:
-                row, column, share = spans_of(times, limits, found.lives, held=True)
+                row, column, share = found.lives_held
                 means += [(steps, found.held, weight), (row, column, weight * share)]
                 before.append((moments, instant, weight))
         builder.at_most(np.array(limit.mean_most), *means)
@@ -288,7 +295,8 @@ def _instants(
     builder: Builder, problem: Problem, times: Times, limits: OfferingLimits, found: OfferingColumns
 ) -> Columns:
     """Held just before the falls of a moment: what is ready soon after, the lives that end later, those that must stay."""
-    most = max(limits.held_most) + limits.warm_replicas
+    # The most that the rows below can ask for.
+    most = max(limits.ready_most) + sum(fall.most_replicas + fall.stays for fall in limits.falls)
     instants = builder.add(np.full(len(problem.instants_s), float(most)))
     falls = dict(zip((fall.at_s for fall in limits.falls), zip(limits.falls, found.lives, strict=True), strict=True))
     for at_s, instant in zip(problem.instants_s, instants, strict=True):

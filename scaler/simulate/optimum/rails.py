@@ -30,7 +30,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rail:
+class Rail:
     """sum of weight * held <= most + what `over` allows, a step function of time."""
 
     name: str
@@ -42,10 +42,7 @@ class _Rail:
 def limits_of(
     scenario: Scenario, held: Sequence[Held], edges_s: Floats, instants_s: Sequence[float]
 ) -> tuple[Limit, ...]:
-    """The limits that can bind. None where the engine may lose count of what is held: see `_keeps_count`."""
-    if not _keeps_count(scenario, held):
-        return ()
-    rails = (rail for rail in _rails(scenario, held) if _binds(rail, held))
+    """The rails that can bind, over steps and just before instants."""
     return tuple(
         Limit(
             name=rail.name,
@@ -53,31 +50,40 @@ def limits_of(
             mean_most=tuple(float(rail.most + over) for over in rail.over.means(edges_s)),
             falls_most=tuple(rail.most + rail.over.before(at_s) for at_s in instants_s),
         )
-        for rail in rails
+        for rail in rails_of(scenario, held)
+        if _binds(rail, held)
     )
 
 
-def _binds(rail: _Rail, held: Sequence[Held]) -> bool:
+def rails_of(scenario: Scenario, held: Sequence[Held]) -> tuple[Rail, ...]:
+    """All rails that hold at every moment. None where the engine may lose count of what is held: see `_keeps_count`."""
+    return tuple(_rails(scenario, held)) if _keeps_count(scenario, held) else ()
+
+
+def _binds(rail: Rail, held: Sequence[Held]) -> bool:
     return sum(weight * max(one.count.values) for weight, one in zip(rail.weights, held, strict=True)) > rail.most
 
 
-def _rails(scenario: Scenario, held: Sequence[Held]) -> Iterator[_Rail]:
+def _rails(scenario: Scenario, held: Sequence[Held]) -> Iterator[Rail]:
     stage, fleet = scenario.fleet.stages[0], scenario.fleet
     everything = tuple(1.0 for _ in held)
     drains = _draining(scenario, held)
     if drains is not None:
         most = max(stage.guard_rails.max_replicas, sum(one.warm for one in held))
-        yield _Rail("ceiling", everything, float(most), plus(_noticed(scenario, held, everything), drains))
+        yield Rail("ceiling", everything, float(most), plus(_noticed(scenario, held, everything), drains))
     cap = min(stage.guard_rails.max_spend_usd_per_h, fleet.max_spend_usd_per_h or math.inf)
-    yield _plain_rail(scenario, held, "spend", tuple(one.model.usd_per_h for one in held), cap)
+    nodes = {pool.name: pool.nodes_per_replica for pool in stage.pools}
+    # As the engine reckons rent: the price of the offering, the nodes of the pool.
+    rents = tuple(one.model.offering.price_usd_per_h * nodes[one.model.pool] for one in held)
+    yield _plain_rail(scenario, held, "spend", rents, cap)
     for pool in stage.pools:
         inside = tuple(float(one.model.pool == pool.name) for one in held)
         yield _plain_rail(scenario, held, f"pool {pool.name}", inside, float(pool.max_replicas))
 
 
-def _plain_rail(scenario: Scenario, held: Sequence[Held], name: str, weights: tuple[float, ...], most: float) -> _Rail:
+def _plain_rail(scenario: Scenario, held: Sequence[Held], name: str, weights: tuple[float, ...], most: float) -> Rail:
     warm = sum(weight * one.warm for weight, one in zip(weights, held, strict=True))
-    return _Rail(name, weights, max(most, warm), _noticed(scenario, held, weights))
+    return Rail(name, weights, max(most, warm), _noticed(scenario, held, weights))
 
 
 def _noticed(scenario: Scenario, held: Sequence[Held], weights: Sequence[float]) -> StepFunction:

@@ -16,7 +16,15 @@ from scaler.simulate.optimum.steps import Floats
 
 ENOUGH = 1e-6
 """Gap, relative, at which the iteration ends."""
+CLOSED = 1e-5
+"""Gap, relative, that is none: where numbers differ much in size, roundings that are answered for leave a little."""
 MOST_TURNS = 30
+HIGHEST = 1e12
+"""At so many times the first lambda nothing is worth its cost: nothing can be credited."""
+RAISED = 1e3
+PRIMAL = 4
+"""The solver's number of its primal simplex: two to three times as fast here, and a new lambda leaves it where it was."""
+_CRUMB = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,44 +35,53 @@ class Answer:
     reached: float
     solution: Floats
     status: str
+    """The solver's last word."""
     turns: int
     solver_s: float
 
     @property
     def gap_ratio(self) -> float:
         """How far the two are apart, relative."""
-        return (self.reached - self.proven) / self.reached if np.isfinite(self.reached) else 0.0
+        return float((self.reached - self.proven) / self.reached) if np.isfinite(self.reached) else 0.0
 
 
 def least_ratio(program: Program, first: float) -> Answer:
     """`first`: a lambda to start from; where it is too low, it is raised."""
     solver = _solver(program)
-    proven, reached, rate = -np.inf, np.inf, first
-    solution = np.zeros(len(program.cost))
-    turns, status = 0, "iteration limit"
-    while turns < MOST_TURNS:
+    proven, reached, rate = 0.0, np.inf, first
+    solution, status, turns = program.lower, "not run", 0
+    while turns < MOST_TURNS and reached - proven > ENOUGH * proven and rate <= first * HIGHEST:
         turns += 1
         solver.changeColCost(program.credited, -rate)
         solver.run()
-        status = solver.modelStatusToString(solver.getModelStatus())
+        status = str(solver.modelStatusToString(solver.getModelStatus()))
         found = solver.getSolution()
+        if not (found.value_valid and found.dual_valid):
+            break
+        before = (proven, reached)
         proven = max(proven, proven_rate(program, np.array(found.row_dual)))
         values = np.array(found.col_value)
-        samples = values[program.credited]
-        ratio = (program.fixed_usd + program.cost @ values) / samples if samples > 1e-9 else np.inf
+        ratio = _ratio(program, values)
         if ratio < reached:
             reached, solution = ratio, values
-        if not np.isfinite(reached):
-            rate *= 1000.0
-            if rate > first * 1e12:
-                break
-            continue
-        if reached - proven <= ENOUGH * reached:
+        if np.isfinite(reached) and before == (proven, reached):
             break
-        rate = reached
+        rate = reached if np.isfinite(reached) else rate * RAISED
+    nothing = not np.isfinite(reached) and rate > first * HIGHEST
     return Answer(
-        proven=proven, reached=reached, solution=solution, status=status, turns=turns, solver_s=solver.getRunTime()
+        proven=np.inf if nothing else proven,
+        reached=reached,
+        solution=solution,
+        status=status,
+        turns=turns,
+        solver_s=solver.getRunTime(),
     )
+
+
+def _ratio(program: Program, values: Floats) -> float:
+    samples = float(values[program.credited])
+    cost = program.fixed_usd + float(program.cost @ values)
+    return cost / samples if samples > _CRUMB else np.inf
 
 
 class _Quiet(highspy.Highs):
@@ -77,17 +94,14 @@ class _Quiet(highspy.Highs):
 
 def _solver(program: Program) -> highspy.Highs:
     solver = _Quiet()  # type: ignore[no-untyped-call]
-    for name, value in (("output_flag", False), ("threads", 1), ("random_seed", 0)):
+    for name, value in (("random_seed", 0), ("simplex_strategy", PRIMAL)):
         solver.setOptionValue(name, value)
     model = highspy.HighsLp()
     model.num_col_, model.num_row_ = len(program.cost), len(program.row_upper)
     model.col_cost_, model.col_lower_, model.col_upper_ = program.cost, program.lower, program.upper
-    model.row_lower_, model.row_upper_ = program.row_lower, program.row_upper
+    model.row_lower_, model.row_upper_ = np.full(len(program.row_upper), -np.inf), program.row_upper
     model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    model.a_matrix_.start_, model.a_matrix_.index_, model.a_matrix_.value_ = (
-        program.starts,
-        program.index,
-        program.value,
-    )
+    model.a_matrix_.start_, model.a_matrix_.index_ = program.starts, program.index
+    model.a_matrix_.value_ = program.value
     solver.passModel(model)
     return solver

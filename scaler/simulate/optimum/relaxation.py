@@ -3,8 +3,6 @@
 import math
 from collections.abc import Iterable
 
-import numpy as np
-
 from scaler.simulate.optimum.grid import edges_of
 from scaler.simulate.optimum.problem import Fall, Life, OfferingLimits, Problem, Stock
 from scaler.simulate.optimum.rails import Held, limits_of
@@ -14,16 +12,10 @@ from scaler.simulate.scenario import AgeHazard, OfferingModel, Scenario, warm_st
 _ROUNDING = 1e-9
 
 
-def problem_of(scenario: Scenario, *, draws_known: bool = True) -> Problem:
+def problem_of(scenario: Scenario) -> Problem:
     """The problem whose optimum no policy in the scenario's world can beat, whatever the seed."""
     launch_s = scenario.launch.least_ready_s
-    warm = warm_start(scenario)
-    rollout = {pool.name for pool in scenario.fleet.stages[0].pools}
-    held = [
-        Held(model, of_series(model.capacity, scenario.end_s), warm.get(model.key, 0))
-        for model in scenario.offerings
-        if model.pool in rollout
-    ]
+    held = held_of(scenario)
     falls_s = {at_s for one in held if refunds_falls(one.model) for at_s, _ in one.count.falls()}
     edges_s = edges_of(scenario.end_s, launch_s, falls_s)
     instants_s = sorted(falls_s.intersection(edges_s.tolist()))
@@ -37,12 +29,22 @@ def problem_of(scenario: Scenario, *, draws_known: bool = True) -> Problem:
         credit_most_samples=float(finished_batches(scenario) * scenario.job.batch_samples),
         credit_ahead_samples=ahead_samples(scenario),
         useful_replicas=useful_replicas(scenario),
-        stock=_stock(scenario, sum(warm.values())),
+        stock=stock_of(scenario),
         offerings=tuple(_offering(scenario, one, edges_s) for one in held),
-        draws_known=draws_known,
         instants_s=tuple(instants_s),
         limits=limits_of(scenario, held, edges_s, instants_s),
     )
+
+
+def held_of(scenario: Scenario) -> list[Held]:
+    """The offerings of the rollout stage."""
+    warm = warm_start(scenario)
+    rollout = {pool.name for pool in scenario.fleet.stages[0].pools}
+    return [
+        Held(model, of_series(model.capacity, scenario.end_s), warm.get(model.key, 0))
+        for model in scenario.offerings
+        if model.pool in rollout
+    ]
 
 
 def refunds_falls(model: OfferingModel) -> bool:
@@ -71,13 +73,15 @@ def useful_replicas(scenario: Scenario) -> float:
     return running / scenario.generation.concurrent_units
 
 
-def _stock(scenario: Scenario, warm_replicas: int) -> Stock:
+def stock_of(scenario: Scenario) -> Stock:
+    """What may be in stock, at the start and at any time."""
     most = float(scenario.stock_bound_samples)
-    buffered = min(scenario.warm_depth_samples // scenario.job.group_size * scenario.job.group_size, most)
+    admitted = min(scenario.warm_depth_samples, scenario.stock_bound_samples, scenario.job.max_concurrent)
+    buffered = float(admitted // scenario.job.group_size * scenario.job.group_size)
     lengths = scenario.generation.lengths
     # A lane is in the middle of a group, and the tails of those before it may still run: so far back as the longest does.
     groups_a_lane = 1 + math.ceil(lengths.table()[-1] / lengths.mean_tokens)
-    begun = warm_replicas * scenario.lanes_per_replica * groups_a_lane * scenario.job.group_size
+    begun = sum(warm_start(scenario).values()) * scenario.lanes_per_replica * groups_a_lane * scenario.job.group_size
     slack = scenario.draw_slack_samples
     start_most = buffered + scenario.acceptance_ratio * min(begun, most - buffered)
     return Stock(start_least=buffered, start_most=start_most, most=most + ahead_samples(scenario) + slack, slack=slack)
@@ -96,7 +100,6 @@ def _offering(scenario: Scenario, one: Held, edges_s: Floats) -> OfferingLimits:
         held_most=_plain(held_most(scenario, one).means(edges_s)),
         ready_most=_plain(ready_most(scenario, one).means(edges_s)),
         falls=tuple(_falls(scenario, one, edges_s)) if refunds_falls(model) else (),
-        refund_s=billing.refund_if_interrupted_within_s,
         minimum_s=billing.minimum_s if binds else 0.0,
         unforeseen_refund_s=billing.refund_if_interrupted_within_s if unforeseen else 0.0,
     )
@@ -140,15 +143,13 @@ def _falls(scenario: Scenario, one: Held, edges_s: Floats) -> Iterable[Fall]:
 
 
 def _lives(scenario: Scenario, fall_s: float, refund_s: float, edges_s: Floats) -> Iterable[Life]:
-    """Lives whose mixtures cover all that there are: between two moments of grant everything that counts is linear."""
+    """Lives whose mixtures are all that there are: between two moments of grant everything that counts is linear."""
+    launch_s = scenario.launch.least_ready_s
     gone_s = min(fall_s + scenario.notices.outlive_s, scenario.end_s)
     first_s = max(0.0, fall_s - refund_s)
     cut = edges_s[(edges_s > fall_s) & (edges_s < gone_s)] - refund_s
-    moments = {first_s, fall_s, gone_s - refund_s, *edges_s.tolist(), *cut.tolist()}
+    moments = {first_s, fall_s, gone_s - refund_s, *edges_s.tolist(), *(edges_s - launch_s).tolist(), *cut.tolist()}
     for granted_s in sorted(moment for moment in moments if first_s <= moment <= fall_s):
-        # Ready from an edge on, no later than a launch after the grant.
-        ready_from_s = float(edges_s[np.searchsorted(edges_s, granted_s + scenario.launch.least_ready_s, "right") - 1])
-        ready_from_s = max(ready_from_s, granted_s)
         ready_to_s = min(gone_s, granted_s + refund_s)
-        if ready_to_s > ready_from_s:
-            yield Life(granted_s=granted_s, ready_from_s=ready_from_s, ready_to_s=ready_to_s)
+        if ready_to_s > granted_s + launch_s:
+            yield Life(granted_s=granted_s, ready_from_s=granted_s + launch_s, ready_to_s=ready_to_s)

@@ -77,9 +77,9 @@ def fallen(functions: Sequence[StepFunction], weights: Sequence[float], window_s
     level, found = 0.0, {0.0: 0.0}
     end_s = functions[0].end_s if functions else math.inf
     for time_s, by in sorted(changes):
-        level = max(0.0, level + by)
+        level += by
         if time_s < end_s:
-            found[time_s] = level
+            found[time_s] = max(0.0, level)
     times_s, values = zip(*found.items(), strict=True)
     return StepFunction(times_s, values, end_s)
 

@@ -1,0 +1,171 @@
+"""A second opinion on the bound: from the JSON alone, as `FORMAT.md` describes it, in one linear program of its own making.
+
+It shares nothing with the package: variables are names, rows are dictionaries, and the ratio is made linear by dividing
+everything by what is credited (Charnes and Cooper, 1962), so that z = 1000 / credited.
+"""
+
+from collections import defaultdict
+from typing import Any
+
+import highspy
+
+Terms = dict[Any, float]
+Json = dict[str, Any]
+
+
+class Rows:
+    """min cost @ x with rows <= 0; every constant is a coefficient of z."""
+
+    def __init__(self) -> None:
+        self.names: dict[Any, int] = {}
+        self.cost: Terms = defaultdict(float)
+        self.rows: list[Terms] = []
+
+    def most(self, terms: Terms, constant: float) -> None:
+        """sum(terms) <= constant."""
+        row: Terms = defaultdict(float)
+        for name, value in terms.items():
+            row[name] += value
+        row["z"] -= constant
+        self.rows.append(row)
+
+    def least_cost(self) -> float:
+        """With `credited` = 1000."""
+        solver = highspy.Highs()  # type: ignore[no-untyped-call]
+        solver.silent()
+        for row in (*self.rows, self.cost):
+            for name in row:
+                if name not in self.names:
+                    self.names[name] = solver.numVariables
+                    solver.addVar(0.0, highspy.kHighsInf)
+        for row in self.rows:
+            index = [self.names[name] for name in row]
+            solver.addRow(-highspy.kHighsInf, 0.0, len(row), index, list(row.values()))
+        solver.addRow(1000.0, 1000.0, 1, [self.names["credited"]], [1.0])
+        for name, value in self.cost.items():
+            solver.changeColCost(self.names[name], value)
+        solver.run()
+        assert solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
+        return float(solver.getInfo().objective_function_value)
+
+
+def least_usd_per_1k_samples(problem: Json) -> float:
+    """The least ratio of the problem."""
+    rows = Rows()
+    edges = problem["edges_s"]
+    steps = range(len(edges) - 1)
+    lasts = [edges[k + 1] - edges[k] for k in steps]
+    rows.cost["z"] = problem["trainer_usd_per_h"] * edges[-1] / 3600
+    for o, offering in enumerate(problem["offerings"]):
+        _offering(rows, problem, o, offering)
+    stock, rate = problem["stock"], problem["demand_samples_per_s"]
+    for k in steps:
+        ready = [("R", o, k) for o in range(len(problem["offerings"]))]
+        ready += [(kind, o, k) for kind in ("T", "FR") for o in range(len(problem["offerings"]))]
+        made = dict.fromkeys(ready, -problem["goodput_samples_per_s"] * lasts[k])
+        before: Terms = {("S", k - 1): -1.0} if k else {"start": -1.0}
+        rows.most({("S", k): 1.0, ("W", k): 1.0, **before, **made}, 0.0 if k else stock["slack"])
+        rows.most(dict.fromkeys(ready, 1.0), problem["useful_replicas"])
+        rows.most({("W", k): 1.0}, rate * lasts[k])
+        rows.most({("S", k): 1.0}, max(stock["most"], stock["start_most"] + stock["slack"]))
+    rows.most({"start": 1.0}, stock["start_most"])
+    rows.most({"start": -1.0}, -stock["start_least"])
+    worked = {("W", k): -1.0 for k in steps}
+    rows.most({"credited": 1.0}, problem["credit_most_samples"])
+    rows.most({"credited": 1.0, **worked}, problem["credit_ahead_samples"])
+    rows.most({"credited": 1.0, **worked, ("S", steps[-1]): -1.0, "start": 1.0}, 0.0)
+    _limits(rows, problem)
+    return rows.least_cost()
+
+
+def _offering(rows: Rows, problem: Json, o: int, offering: Json) -> None:
+    edges, launch_s = problem["edges_s"], problem["launch_s"]
+    steps = range(len(edges) - 1)
+    minimum_s, refund_s = offering["minimum_s"], offering["unforeseen_refund_s"]
+    for k in steps:
+        for j in range(k + 1):
+            if edges[k] - edges[j] <= launch_s + 1e-9 and edges[k + 1] - edges[j + 1] <= launch_s + 1e-9:
+                rows.most({("R", o, k): 1.0, ("H", o, j): -1.0}, 0.0)
+                rows.most({("FR", o, k): 1.0, ("FH", o, j): -1.0}, 0.0)
+        free = 1.0 if refund_s else 0.0
+        rows.most({("FR", o, k): 1.0}, free * offering["ready_most"][k])
+        rows.most({("FH", o, k): 1.0}, free * offering["held_most"][k])
+        held = _lives(problem, o, offering, k, held=True)
+        rows.most({("H", o, k): 1.0, ("FH", o, k): 1.0, **held}, offering["held_most"][k])
+        rows.most({("R", o, k): 1.0, ("T", o, k): 1.0, ("FR", o, k): 1.0}, offering["ready_most"][k])
+        ready = _lives(problem, o, offering, k, held=False)
+        rows.most({("T", o, k): 1.0, **{name: -share for name, share in ready.items()}}, 0.0)
+        usd = offering["usd_per_h"] * (edges[k + 1] - edges[k]) / 3600
+        rows.cost["P" if minimum_s else "H", o, k] = usd
+    for f, fall in enumerate(offering["falls"]):
+        rows.most({("V", o, f, i): 1.0 for i in range(len(fall["lives"]))}, fall["most_replicas"])
+    if refund_s:
+        ratio = max(0.0, 1 - launch_s / refund_s)
+        lasts = {k: edges[k + 1] - edges[k] for k in steps}
+        ready = {("FR", o, k): lasts[k] for k in steps}
+        rows.most({**ready, **{("FH", o, k): -ratio * lasts[k] for k in steps}}, 0.0)
+    if minimum_s:
+        _minimum(rows, edges, o, offering)
+
+
+def _minimum(rows: Rows, edges: list[float], o: int, offering: Json) -> None:
+    minimum_s = offering["minimum_s"]
+    for k in range(len(edges) - 1):
+        rows.most({("H", o, k): 1.0, ("P", o, k): -1.0}, 0.0)
+        before = {("P", o, k - 1): -1.0} if k else {}
+        rows.most({("P", o, k): 1.0, ("G", o, k): -1.0, **before}, 0.0 if k else offering["warm_replicas"])
+        late: Terms = {}
+        for j in range(k, -1, -1):
+            if edges[j] + minimum_s < edges[k + 1] or (j and edges[j - 1] + minimum_s < edges[k]):
+                break
+            late["G", o, j] = 1.0
+        rows.most({("P", o, k): -1.0, **late}, 0.0)
+
+
+def _lives(problem: Json, o: int, offering: Json, k: int, *, held: bool) -> Terms:
+    begins_s, ends_s = problem["edges_s"][k], problem["edges_s"][k + 1]
+    shares: Terms = {}
+    for f, fall in enumerate(offering["falls"]):
+        for i, life in enumerate(fall["lives"]):
+            from_s = life["granted_s"] if held else life["ready_from_s"]
+            to_s = fall["at_s"] if held else life["ready_to_s"]
+            inside_s = min(to_s, ends_s) - max(from_s, begins_s)
+            if inside_s > 0:
+                shares["V", o, f, i] = inside_s / (ends_s - begins_s)
+    return shares
+
+
+def _limits(rows: Rows, problem: Json) -> None:
+    if not problem["limits"]:
+        return
+    for limit in problem["limits"]:
+        for k, most in enumerate(limit["mean_most"]):
+            held: Terms = {}
+            for o, (weight, offering) in enumerate(zip(limit["weights"], problem["offerings"], strict=True)):
+                shares = {("H", o, k): 1.0, **_lives(problem, o, offering, k, held=True)}
+                held.update({name: weight * share for name, share in shares.items()})
+            rows.most(held, most)
+        for t, most in enumerate(limit["falls_most"]):
+            rows.most({("I", o, t): weight for o, weight in enumerate(limit["weights"])}, most)
+    for o in range(len(problem["offerings"])):
+        for t, at_s in enumerate(problem["instants_s"]):
+            _instant(rows, problem, ("I", o, t), at_s)
+
+
+def _instant(rows: Rows, problem: Json, instant: tuple[str, int, int], at_s: float) -> None:
+    edges, o = problem["edges_s"], instant[1]
+    falls = problem["offerings"][o]["falls"]
+    alive = {
+        ("V", o, f, i): 1.0
+        for f, fall in enumerate(falls)
+        for i, life in enumerate(fall["lives"])
+        if life["granted_s"] < at_s <= fall["at_s"]
+    }
+    latest_s = at_s + problem["launch_s"] + 1e-9
+    soon = [k for k in range(len(edges) - 1) if at_s <= edges[k] and edges[k + 1] <= latest_s]
+    for also in [{("R", o, k): 1.0} for k in soon] or [{}]:
+        rows.most({**alive, **also, instant: -1.0}, 0.0)
+    for f, fall in enumerate(falls):
+        if fall["at_s"] == at_s:
+            share = 1 + fall["stays"] / fall["most_replicas"]
+            rows.most({**{("V", o, f, i): share for i in range(len(fall["lives"]))}, instant: -1.0}, 0.0)

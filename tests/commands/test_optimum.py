@@ -1,0 +1,53 @@
+"""`headrace optimum` as a person or a script meets it."""
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from scaler.cli import app
+from scaler.simulate.optimum import Problem
+from tests.builders.problem_file import least_usd_per_1k_samples
+
+
+def headrace(*words: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["optimum", *words])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_it_prints_the_bound_as_json_and_nothing_else() -> None:
+    code, out, _ = headrace("--scenario", "small", "--hours", "2", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["bound"] == "lower"
+    assert found["status"] == "optimal"
+    assert found["cost_usd_per_1k_samples"] > 0
+    assert found["interruptions"] is None
+
+
+def test_it_prints_a_table_for_people() -> None:
+    code, out, _ = headrace("--scenario", "small", "--hours", "2")
+    assert code == 0
+    assert "no policy costs less per 1,000 samples than" in out
+
+
+def test_the_problem_that_it_writes_has_the_answer_that_it_prints(tmp_path: Path) -> None:
+    file = tmp_path / "problem.json"
+    _, out, _ = headrace("--scenario", "small", "--hours", "1", "--seed", "3", "--problem", str(file), "--json")
+    document = json.loads(file.read_text())
+    assert Problem.from_json(document).hours == 1
+    found = json.loads(out)["cost_usd_per_1k_samples"]
+    assert abs(least_usd_per_1k_samples(document) / found - 1) < 1e-5
+
+
+def test_a_file_that_cannot_be_written_is_a_line(tmp_path: Path) -> None:
+    code, out, err = headrace("--scenario", "small", "--hours", "1", "--problem", str(tmp_path))
+    assert (code, out) == (2, "")
+    assert "it cannot be written" in err
+
+
+def test_a_scenario_that_is_not_there_is_a_line() -> None:
+    code, _, err = headrace("--scenario", "smal")
+    assert code == 2
+    assert "smal" in err
+    assert "Traceback" not in err
