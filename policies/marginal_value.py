@@ -21,7 +21,8 @@ above the same level with b* + `band_s` of consumption: the upper set-point, sin
 
 Tiers. Spot is reckoned to be used for `use_s`; capacity that is not taken back stands in for a shortage and is reckoned to be
 used for as long as the shortage has lasted (at least `shortage_s`): what has lasted will last, short dips are waited out.
-A dearer replica is left when a cheaper one fills its place in the row, and released when enough are READY without it.
+A dearer replica is left when a cheaper one fills its place in the row, and released when enough are READY without it, or
+granted while the buffer covers what they will not make until they are.
 
 Refusals: an offering that refused is asked for one at a time, otherwise twice what it granted of late; a request counts as the
 share of requests that was granted there, so that several offerings are asked at once where refusals are likely.
@@ -289,18 +290,25 @@ class _Desk:
         What works is needed until enough others work; what does not work yet, until enough is held.
         """
         market = self._market(self.params.band_s)
-        working = sum(option.weight for option in taken if _works(option))
+        working = sum(option.weight for option in taken if self._works(option))
         held = sum(option.weight for option in taken if not isinstance(option.item, Asked))
         going: list[ReplicaView] = []
         for option in left:
             if isinstance(option.item, Asked):
                 continue
-            if market.wants(option, working if _works(option) else held):
+            if market.wants(option, working if self._works(option) else held):
                 held += option.weight
-                working += option.weight if _works(option) else 0.0
+                working += option.weight if self._works(option) else 0.0
             else:
                 going.insert(0, option.item)
         return going
+
+    def _works(self, option: Option) -> bool:
+        """Ready; or granted, where the buffer holds what will be missing until then (`stock` has it taken off)."""
+        if isinstance(option.item, Asked) or option.item.phase is ReplicaPhase.REQUESTED:
+            return False
+        covered = self.params.buffer_counts and self.scales.stock > 0
+        return covered or option.item.phase is ReplicaPhase.READY
 
     def _reason(self, supply: float) -> Reason:
         scales = self.scales
@@ -317,10 +325,6 @@ class _Desk:
                 ("stock_samples", scales.stock),
             ),
         )
-
-
-def _works(option: Option) -> bool:
-    return isinstance(option.item, ReplicaView) and option.item.phase is ReplicaPhase.READY
 
 
 def _places(launches: Sequence[Offer]) -> list[Place]:

@@ -70,6 +70,17 @@ def test_on_demand_goes_once_spot_is_ready_and_not_before() -> None:
     assert leaving(valued([*launching, *on_demand], memory=SCARCE)) == {}
 
 
+def test_on_demand_goes_already_for_what_was_granted_if_the_buffer_covers_the_wait() -> None:
+    fleet = [*held(EAST, 2), *held(EAST, 2, ReplicaPhase.LAUNCHING, launched_at_s=NOW_S - 60), *held(ON_DEMAND, 2)]
+    params = {"buffer_counts": True, "band_s": 0.0}
+
+    def going(depth: float) -> dict[str, int]:
+        question = {"memory": SCARCE, "buffered_samples": fresh(depth), "max_staleness": 100}
+        return leaving(valued(fleet, params=params, **question))
+
+    assert (going(1500), going(0)) == ({"any": 2}, {})
+
+
 def test_a_dear_replica_is_replaced_by_a_much_cheaper_one_before_it_goes() -> None:
     dear = [*held(NORTH, 4)]
 
