@@ -31,6 +31,9 @@ from scaler.model.snapshot import Signals, StageView
 AT_S, RATE, GOODPUT, SINCE_S = "at_s", "rate_per_s", "goodput_per_s", "goodput_since_s"
 """Memory: when it was last updated, the two averages (samples/s), and since when the goodput is averaged."""
 
+NEXT_TO_NOTHING_PER_S = 1e-9
+"""A sample in thirty years."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Averaging:
@@ -54,8 +57,8 @@ class Demand:
 
     @property
     def balance(self) -> float | None:
-        """n*, not rounded; None while no goodput is known."""
-        return self.rate / self.goodput if self.goodput else None
+        """n*, not rounded; None while no goodput is known that could be divided by."""
+        return self.rate / self.goodput if self.goodput is not None and self.goodput > NEXT_TO_NOTHING_PER_S else None
 
 
 def demand_hold(view: SizingInput, **more: Reading) -> Reason | None:

@@ -5,8 +5,8 @@ to learn it, both over many hours:
 
 AVAILABILITY  from the share of the balance n* that spot has given of late, s (`policies.spot_supply`):
                   lambda g = least over k of  (C + sum_{i <= k} q_i m_i) / sum_{i <= k} m_i
-              with m_0 = s n* replicas of spot at their mean rent q_0, then the other offerings in order of what an hour of
-              use costs there, each as far as it could fill n*. So on-demand is bought in the long run if
+              with m_0 = s n* replicas of spot at their mean cost q_0, then the other offerings in order of cost (of an hour of
+              use, `policies.rent`), each as far as it could fill n*. So on-demand is bought in the long run if
               q < (C + q_0 m_0) / m_0, whatever the moment is like.
 SPENDING      from what was spent and trained, both forgotten exponentially: the ratio that our own fleet has had. It starts
               as a prior worth `prior_s` of full demand, lambda_0 = (C + n* q) / rate at the cheapest rent q.
@@ -69,7 +69,7 @@ def long_run_cost(
 ) -> LongRunCost:
     """Worth after what happened since the last judgement; only where the goodput is known and there are offers.
 
-    `per_use`: what an hour of use costs at an offering that is not spot (USD/h).
+    `per_use`: what an hour of use costs of a new replica (USD/h).
     """
     if learnt.source is LearnFrom.SPENDING:
         return _from_spending(view, known, demand, learnt)
@@ -89,7 +89,7 @@ def _least_ratio(known: Sequence[Offer], demand: Demand, learnt: Learnt, per_use
     """Rents of what was there, then of what could fill the rest, while that lowers the ratio."""
     balance = demand.balance or 0.0
     usd, replicas = trainer_usd_per_h(known, demand, learnt), learnt.share * balance
-    usd += _spot_rent(known) * replicas
+    usd += _spot_usd_per_h(known, per_use) * replicas
     ratio = usd / replicas if replicas > 0 else math.inf
     others = sorted((per_use(offer), offer.key, offer) for offer in known if not offer.spot)
     for usd_per_h, _, offer in others:
@@ -101,12 +101,13 @@ def _least_ratio(known: Sequence[Offer], demand: Demand, learnt: Learnt, per_use
     return ratio
 
 
-def _spot_rent(known: Sequence[Offer]) -> float:
-    """Mean rent of the spot held, or the least there is."""
-    rents = [offer.usd_per_h for offer in known if offer.spot for _ in offer.held]
-    if rents:
-        return sum(rents) / len(rents)
-    return next((offer.usd_per_h for offer in known if offer.spot), 0.0)
+def _spot_usd_per_h(known: Sequence[Offer], per_use: Callable[[Offer], float]) -> float:
+    """Mean over the spot held, or the least there is."""
+    spot = [(per_use(offer), len(offer.held)) for offer in known if offer.spot]
+    held = sum(count for _, count in spot)
+    if held:
+        return sum(usd_per_h * count for usd_per_h, count in spot) / held
+    return min((usd_per_h for usd_per_h, _ in spot), default=0.0)
 
 
 def _from_spending(view: SizingInput, known: Sequence[Offer], demand: Demand, learnt: Learnt) -> LongRunCost:

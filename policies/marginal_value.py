@@ -100,7 +100,7 @@ class Params:
     """How long a spot replica is reckoned to be wanted."""
     shortage_s: float = field(default=1800.0, metadata={"gt": 0.0, "tune": (300.0, 14400.0, "log")})
     """How long a shortage is reckoned to last at least: what on-demand is bought for."""
-    stand_in_keep_ratio: float = field(default=0.15, metadata={"ge": 0.0, "le": 1.0})
+    stand_in_keep_ratio: float = field(default=0.1, metadata={"ge": 0.0, "le": 1.0})
     """Hysteresis: how much cheaper capacity that is not taken back counts once it is held."""
     swap_margin_ratio: float = field(default=0.05, metadata={"ge": 0.0, "le": 1.0, "tune": (0.0, 0.3)})
     """How much cheaper than what is held something new must be."""
@@ -130,7 +130,7 @@ def size(view: SizingInput, params: Params) -> Sizing:
     demand = read_demand(view, _averaging(params), admitted_samples(view.stage.signals))
     history = learn(view, known, _learning(params), view.memory.get(AT_S, view.now_s))
     memory = {**demand.memory, **history.sums}
-    if not demand.goodput or not known:
+    if demand.balance is None or not known:
         return _unmeasured(view, known, memory)
     supply = spot_supply(view, known, demand, _expectation(params))
     pricing = Pricing(
@@ -263,7 +263,7 @@ class _Desk:
         return moved(
             self.view,
             _places(launches),
-            self._releases(left, supply),
+            self._releases(taken, left),
             memory={**memory, WANTED: max(0.0, market.level(cheapest))},
             reason=self._reason(supply),
             releases_first=True,
@@ -283,20 +283,23 @@ class _Desk:
 
         return Market(worth_usd_per_h=scales.worth, level=level)
 
-    def _releases(self, left: Sequence[Option], supply: float) -> list[ReplicaView]:
-        """Of those that nothing is bought for any more: what is not needed even at the upper set-point, dearest first."""
+    def _releases(self, taken: Sequence[Option], left: Sequence[Option]) -> list[ReplicaView]:
+        """Of those that nothing is bought for any more: what is not needed even at the upper set-point, dearest first.
+
+        What works is needed until enough others work; what does not work yet, until enough is held.
+        """
         market = self._market(self.params.band_s)
-        ready = float(sum(replica.phase is ReplicaPhase.READY for replica in self.view.counting))
+        working = sum(option.weight for option in taken if _works(option))
+        held = sum(option.weight for option in taken if not isinstance(option.item, Asked))
         going: list[ReplicaView] = []
-        for option in reversed(left):
-            replica = option.item
-            if isinstance(replica, Asked):
+        for option in left:
+            if isinstance(option.item, Asked):
                 continue
-            works = replica.phase is ReplicaPhase.READY
-            if market.wants(option, ready - option.weight if works else supply):
-                continue
-            going.append(replica)
-            ready -= option.weight if works else 0.0
+            if market.wants(option, working if _works(option) else held):
+                held += option.weight
+                working += option.weight if _works(option) else 0.0
+            else:
+                going.insert(0, option.item)
         return going
 
     def _reason(self, supply: float) -> Reason:
@@ -314,6 +317,10 @@ class _Desk:
                 ("stock_samples", scales.stock),
             ),
         )
+
+
+def _works(option: Option) -> bool:
+    return isinstance(option.item, ReplicaView) and option.item.phase is ReplicaPhase.READY
 
 
 def _places(launches: Sequence[Offer]) -> list[Place]:

@@ -1,12 +1,12 @@
 """What spot has given of what was wanted of it, over time.
 
-    s  mean share of the balance n* that spot held            p  share of the time in which it was short by more than one
+    s  mean share that spot held of the balance n*
 
-Both are means since the start that turn into exponential ones (time constant `forget_s`), and begin with what is expected. A
-fleet that wants less than n* of spot, because its buffer is full, is not short: what was wanted last is in the memory.
+A mean since the start that turns into an exponential one (time constant `forget_s`), and begins with what is expected. A fleet
+that wants less than n* of spot, because its buffer is full, is not short: what was wanted last is in the memory.
 A new fleet that holds none and was not refused yet is no sign of scarcity.
 
-Memory: five numbers.
+Memory: four numbers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,9 @@ from policies.demand import Demand
 from policies.ewma import remembered
 from policies.offers import Offer
 
-SHARE, SHORT_SHARE, AVERAGED_S = "spot_share", "short_share", "share_averaged_s"
+SHARE, AVERAGED_S = "spot_share", "share_averaged_s"
 SHORT_SINCE_S, WANTED = "short_since_s", "spot_wanted"
-MOST_SHORT_SHARE = 0.95
+LEAST_SHARE = 0.05
 FIRST_S = 3600.0
 """What the first reading counts as: capacity stays as it is for hours rather than minutes (research/spot-policies.md 1.3)."""
 
@@ -29,30 +29,29 @@ class SpotSupply:
     """See the module's docstring. `short_since_s` None: not short now."""
 
     share: float
-    short_share: float
     short_since_s: float | None
     averaged_s: float
 
     @property
     def memory(self) -> Mapping[str, float]:
         """To be kept for the next judgement, with what is wanted of spot (`WANTED`)."""
-        kept = {SHARE: self.share, SHORT_SHARE: self.short_share, AVERAGED_S: self.averaged_s}
+        kept = {SHARE: self.share, AVERAGED_S: self.averaged_s}
         return kept if self.short_since_s is None else {**kept, SHORT_SINCE_S: self.short_since_s}
 
     def lasts_s(self, now_s: float, usual_s: float) -> float:
         """How long a shortage that is on, or begins now, is reckoned to last.
 
-        What has lasted will last as long again; where spot is short for a share p of the time, shortages are p / (1 - p) times
-        as long as the time between them, which is taken to be `usual_s`, and not shorter than that.
+        What has lasted will last as long again. Where spot gives a share s, shortages are (1 - s) / s times as long as the time
+        between them, which is taken to be `usual_s`; and not shorter than that.
         """
-        share = min(MOST_SHORT_SHARE, max(0.0, self.short_share))
+        share = max(LEAST_SHARE, min(1.0, self.share))
         so_far_s = 0.0 if self.short_since_s is None else max(0.0, now_s - self.short_since_s)
-        return max(usual_s * max(1.0, share / (1 - share)), so_far_s)
+        return max(usual_s * max(1.0, (1 - share) / share), so_far_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """What is expected of spot before it was seen: `ratio` for s and 1 - p, worth as much as `weight_s` of seeing."""
+    """What is expected of spot before it was seen: `ratio` for s, worth as much as `weight_s` of seeing."""
 
     ratio: float
     weight_s: float
@@ -65,22 +64,14 @@ def spot_supply(view: SizingInput, known: Sequence[Offer], demand: Demand, expec
     wanted = min(balance, view.memory.get(WANTED, balance))
     spot = [offer for offer in known if offer.spot]
     there = sum(bool(replica.instance_ids) for offer in spot for replica in offer.held)
-    share = min(1.0, there / wanted) if wanted > 0 else 1.0
-    short = there < wanted - 1
-    before, short_before = remembered(view.memory, SHARE), remembered(view.memory, SHORT_SHARE)
-    averaged_s = remembered(view.memory, AVERAGED_S)
-    since_s = view.memory.get(SHORT_SINCE_S, view.now_s) if short else None
-    if before is None or short_before is None or averaged_s is None:
-        before, short_before, averaged_s = expected.ratio, 1 - expected.ratio, expected.weight_s
+    since_s = view.memory.get(SHORT_SINCE_S, view.now_s) if there < wanted - 1 else None
+    before, averaged_s = remembered(view.memory, SHARE), remembered(view.memory, AVERAGED_S)
+    seen_s = demand.elapsed_s
+    if before is None or averaged_s is None:
+        before, averaged_s = expected.ratio, expected.weight_s
         new = not there and not any(offer.view.refusals for offer in spot)
         seen_s = 0.0 if new else FIRST_S
-    else:
-        seen_s = demand.elapsed_s
     averaged_s = min(expected.forget_s, averaged_s + seen_s)
-    gain = min(1.0, seen_s / averaged_s)
-    return SpotSupply(
-        share=before + gain * (share - before),
-        short_share=short_before + gain * (short - short_before),
-        short_since_s=since_s,
-        averaged_s=averaged_s,
-    )
+    share = min(1.0, there / wanted) if wanted > 0 else 1.0
+    gain = min(1.0, seen_s / averaged_s) if averaged_s > 0 else 1.0
+    return SpotSupply(share=before + gain * (share - before), short_since_s=since_s, averaged_s=averaged_s)

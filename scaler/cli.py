@@ -278,7 +278,7 @@ def bench_ledger(
     engine: Annotated[str, typer.Option(help="sqlite or valkey.")] = "sqlite",
     clients: Annotated[int, typer.Option(help="Client processes.")] = 8,
     body_bytes: Annotated[int, typer.Option(help="Size of a sample's body.")] = 2048,
-    seconds: Annotated[float, typer.Option(help="Length of each of the four measurements.")] = 5.0,
+    seconds: Annotated[float, typer.Option(help="Length of each measurement.")] = 5.0,
     units: Annotated[int, typer.Option(help="Units in the store beforehand.")] = 0,
     json: JsonFlag = False,
 ) -> None:

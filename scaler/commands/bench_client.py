@@ -1,6 +1,6 @@
 """One client process of the ledger bench: obeys lines on standard input, answers each with one line.
 
-`run <what> <n> <start> <end>` does pairs of lease and commit (what=ours) or of the floor's statements (what=raw), `n` at
+`run <what> <n> <start> <end>` does pairs of lease and commit (what=ours) or of a floor's statements (what=its name), `n` at
 a time, between two moments of the monotonic clock that all processes of a machine share, and answers with the units
 that it finished in time. Imports only the engine it measures.
 """
@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from scaler.commands.bench_store import floor_of
+from scaler.commands.bench_store import Floor, floors_of
 from scaler.ledger.bodies import encode_sample, pack
 from scaler.ledger.contract import Commit
 from scaler.ledger.registry import open_ledger
@@ -58,9 +58,8 @@ def our_pair(url: str, worker: str, body_bytes: int) -> Callable[[int], int]:
     return pair
 
 
-def raw_pair(url: str, body_bytes: int) -> Callable[[int], int]:
-    """The same on the floor."""
-    floor = floor_of(url)
+def floor_pair(floor: Floor, body_bytes: int) -> Callable[[int], int]:
+    """The same on a floor."""
     body = pack(None, encode_sample(sample_of("", *tokens_for(body_bytes))))
 
     def pair(n: int) -> int:
@@ -88,7 +87,8 @@ def run(pair: Callable[[int], int], n: int, start_s: float, end_s: float) -> int
 def main() -> None:
     """Serve until standard input ends."""
     url, worker, body_bytes = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    pairs = {"ours": our_pair(url, worker, body_bytes), "raw": raw_pair(url, body_bytes)}
+    pairs = {name: floor_pair(floor, body_bytes) for name, floor in floors_of(url).items()}
+    pairs["ours"] = our_pair(url, worker, body_bytes)
     print("ready", flush=True)
     for line in sys.stdin:
         _, what, n, start_s, end_s = line.split()

@@ -1,7 +1,7 @@
 """`headrace bench ledger`: lease and commit pairs a second, beside the floor of the same store in the same run.
 
-Four measurements, one at a time and 16 at a time, ours and raw; they take turns in short slots, so that what else the
-machine does falls on all alike. Between the slots, untimed, the store is topped up and finished work is cleared away.
+Measurements one at a time and 16 at a time, of ours and of each floor; they take turns in short slots, so that what else
+the machine does falls on all alike. Between the slots, untimed, the store is topped up and finished work is cleared away.
 """
 
 import json
@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, cast
 
-from scaler.commands.bench_store import Floor, Store, floor_of, new_store
+from scaler.commands.bench_store import Store, floors_of, new_store
 from scaler.ledger.contract import Ledger, LedgerRefused, LedgerUnavailable
 from scaler.ledger.registry import open_ledger
 from scaler.model.job import JobSettings
@@ -24,18 +24,12 @@ from scaler.model.work import WorkUnit
 GROUP_SIZE = 8
 BATCH = 16
 SLOT_S = 0.5
-_MEASUREMENTS = (("ours", 1), ("raw", 1), ("ours", BATCH), ("raw", BATCH))
-_NAMES = {
-    ("ours", 1): "single_per_s",
-    ("ours", BATCH): "batch16_per_s",
-    ("raw", 1): "raw_single_per_s",
-    ("raw", BATCH): "raw_batch16_per_s",
-}
+_SIZES = {1: "single", BATCH: "batch16"}
 _GROUPS_A_PUT = 1250
 _PROMPT = tuple(range(64))
 _SPARE_UNITS = 4 * BATCH
 """A client, so that none runs dry at the end of a slot."""
-_FIRST_RATE_PER_S = 60_000
+_FIRST_RATE_PER_S = 120_000
 _UNBOUNDED = 1_000_000
 """Admission and staleness are not what is measured."""
 
@@ -45,7 +39,8 @@ class Bench:
 
     def __init__(self, store: Store, clients: "Sequence[Client]") -> None:
         self._ledger: Ledger = open_ledger(store.url, "bench")
-        self._floor: Floor = floor_of(store.url)
+        self._floors = floors_of(store.url)
+        self.measurements = tuple((what, n) for n in _SIZES for what in ("ours", *self._floors))
         self._clients = clients
         self._groups = 0
         self._left = Counter[str]()
@@ -64,9 +59,10 @@ class Bench:
         missing = -(-(units - self._left["ours"]) // GROUP_SIZE)
         for first in range(0, max(0, missing), _GROUPS_A_PUT):
             self._put(min(_GROUPS_A_PUT, missing - first))
-        if units > self._left["raw"]:
-            self._floor.fill(units - self._left["raw"])
-            self._left["raw"] = units
+        for name, floor in self._floors.items():
+            if units > self._left[name]:
+                floor.fill(units - self._left[name])
+                self._left[name] = units
 
     def slot(self, what: str, n: int, seconds: float) -> int:
         """All clients at once for a while; returns the units they finished."""
@@ -80,7 +76,8 @@ class Bench:
     def clear(self) -> None:
         """Let go of what is finished: samples by calling them stale, rows by deleting them."""
         self._ledger.take_batch(self._trainer_epoch, 1, 3 * _UNBOUNDED, 0)
-        self._floor.clear()
+        for floor in self._floors.values():
+            floor.clear()
 
     def _put(self, groups: int) -> None:
         units = [unit for number in range(self._groups, self._groups + groups) for unit in _group(number)]
@@ -136,22 +133,20 @@ def run_bench(engine: str, clients: int, body_bytes: int, seconds: float, units:
 
 
 def measure(engine: str, clients: int, body_bytes: int, seconds: float, units: int) -> dict[str, str | float]:
-    """The figures by name; rates are units a second over all clients."""
+    """The figures by name; rates are units a second over all clients, ratios ours to a floor's."""
     with _bench(engine, clients, body_bytes) as bench:
         rates = _rates(bench, clients, seconds, units)
-    single, batch = rates["single_per_s"], rates["batch16_per_s"]
-    return {
-        "engine": engine,
-        "clients": clients,
-        "body_bytes": body_bytes,
-        "units": units,
-        **{name: round(rate, 1) for name, rate in rates.items()},
-        "single_ratio": round(single / rates["raw_single_per_s"], 3),
-        "batch16_ratio": round(batch / rates["raw_batch16_per_s"], 3),
-    }
+    figures: dict[str, str | float] = {"engine": engine, "clients": clients, "body_bytes": body_bytes, "units": units}
+    for what in dict.fromkeys(what for what, _ in rates):
+        prefix = "" if what == "ours" else f"{what}_"
+        figures |= {f"{prefix}{size}_per_s": round(rates[what, n], 1) for n, size in _SIZES.items()}
+    for what in dict.fromkeys(what for what, _ in rates if what != "ours"):
+        prefix = "" if what == "raw" else f"{what}_"
+        figures |= {f"{prefix}{size}_ratio": round(rates["ours", n] / rates[what, n], 3) for n, size in _SIZES.items()}
+    return figures
 
 
-def _rates(bench: Bench, clients: int, seconds: float, units: int) -> dict[str, float]:
+def _rates(bench: Bench, clients: int, seconds: float, units: int) -> dict[tuple[str, int], float]:
     rounds = max(1, round(seconds / SLOT_S))
     slot_s, spare = seconds / rounds, clients * _SPARE_UNITS
     done: Counter[tuple[str, int]] = Counter()
@@ -159,13 +154,14 @@ def _rates(bench: Bench, clients: int, seconds: float, units: int) -> dict[str, 
     bench.fill(units)
     for turn in range(rounds):
         # Each round starts with another one, so that none is always first after the clearing.
-        for what, n in _MEASUREMENTS[turn % 4 :] + _MEASUREMENTS[: turn % 4]:
+        first = turn % len(bench.measurements)
+        for what, n in bench.measurements[first:] + bench.measurements[:first]:
             bench.fill(units + spare + int(fastest))
             count = bench.slot(what, n, slot_s)
             done[what, n] += count
             fastest = max(fastest, 1.5 * count)
             bench.clear()
-    return {name: done[key] / seconds for key, name in _NAMES.items()}
+    return {key: done[key] / seconds for key in bench.measurements}
 
 
 @contextmanager

@@ -1,16 +1,17 @@
 """The default ledger: an SQLite file on one machine, for any number of processes there.
 
 Policy
-* One transaction a call, begun as a writer. The write-ahead log is synced up to it before the call returns: what is
-  acknowledged is durable, as with `synchronous=FULL` (`_sqlite.store` says why it is done by hand).
+* One transaction a call, begun as a writer; leases and commits that wait for each other share one (`_sqlite.desk`). The
+  write-ahead log is synced up to it before the call returns: what is acknowledged is durable, as with
+  `synchronous=FULL` (`_sqlite.store` says why it is done by hand).
 * Bodies are encoded before and decoded after the transaction; inside it there are a handful of statements, whatever
   the number of units in the store.
 * Several jobs may share a file; they share nothing but its lock.
 * The store's clock is this machine's. The file must lie on a local disk: SQLite's locks do not hold on network file
   systems, which is why a cluster uses another engine.
 * Beside `ledger.db` lie `ledger.db.fence` (see `_sqlite.sidecar`), the pipe `ledger.db.fence.turn` on which writers wake
-  each other, and `ledger.db.objects` (bodies above 64 KiB). A backup is the database (by `VACUUM INTO`, or SQLite's
-  backup) and the objects, without the sidecar.
+  each other, `ledger.db.desk` (calls that wait; worth nothing without their clients), and `ledger.db.objects` (bodies
+  above 64 KiB). A backup is the database (by `VACUUM INTO`, or SQLite's backup) and the objects, without the rest.
 
 Choices that the contract leaves open
 * A unit too stale to be trained on ends its group at the first call that shows it (`_sqlite.groups`); a sample committed
@@ -24,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from scaler.ledger._sqlite import batches, compaction, fleet, granting, leasing, putting, reading, returning
+from scaler.ledger._sqlite import batches, calls, compaction, fleet, leasing, putting, reading, returning
 from scaler.ledger._sqlite.groups import sweep_stale
 from scaler.ledger._sqlite.read_store import ReadStore
 from scaler.ledger._sqlite.schema import MAX_GROUP_SIZE
@@ -132,10 +133,8 @@ class SqliteLedger:
 
     def lease(self, worker: str, n: int, ttl_s: float) -> LeaseReply:
         """See `Ledger.lease`."""
-        with self._store.write() as tx:
-            granted = granting.grant(tx, worker, n, ttl_s)
-        specs = self._store.specs([unit.uid for unit in granted.units])
-        return granting.reply(granted, specs, self._store.objects)
+        reply = self._store.call(calls.lease_request(worker, n, ttl_s))
+        return calls.lease_reply(self._store.objects, self._store.cache, worker, reply)
 
     def heartbeat(self, worker: str, beats: Sequence[Beat], status: WorkerStatus, ttl_s: float) -> Control:
         """See `Ledger.heartbeat`."""
@@ -144,9 +143,8 @@ class SqliteLedger:
 
     def commit(self, worker: str, commits: Sequence[Commit]) -> tuple[CommitOutcome, ...]:
         """See `Ledger.commit`."""
-        packed = [leasing.pack_commit(self._store.objects, commit) for commit in commits]
-        with self._store.write() as tx:
-            return leasing.commit(tx, worker, packed)
+        request = calls.commit_request(self._store.objects, self._store.cache, worker, commits)
+        return calls.commit_reply(self._store.call(request))
 
     def release(self, worker: str, releases: Sequence[Release]) -> tuple[bool, ...]:
         """See `Ledger.release`."""

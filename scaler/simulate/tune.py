@@ -3,8 +3,9 @@
 Policy
 * A trial is a set of parameters; its value is the mean over windows and seeds of cost per sample over the bound of that
   window, so that windows where everything is dear weigh no more than others. All trials meet the same windows and seeds.
-* Windows come in one shuffled order, the same for every trial; after each the running mean is reported, and a trial that is
-  worse than the median of the others so far is given up (optuna's median pruner).
+* Windows come in one shuffled order, the same for every trial; after each the running mean is reported, and a trial whose
+  mean is above the median of those that came to their end, at the same window, is given up. (optuna's own median pruner
+  looks at a trial's best report, and a mean over windows is at its best wherever the easy windows happen to be.)
 * The first trial is the policy to start from; then a tree-structured Parzen estimator proposes. Parameters that a policy
   refuses together are a trial given up at once.
 * Several processes, and machines, share one study through its storage; its name holds a digest of all that makes results
@@ -20,10 +21,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from statistics import fmean
+from statistics import fmean, median
 
 import optuna
-from optuna.pruners import MedianPruner
+from optuna.pruners import BasePruner
 from optuna.samplers import TPESampler
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
@@ -74,6 +75,22 @@ class Found:
     pruned: int
 
 
+class RunningMeanPruner(BasePruner):
+    """See the module's docstring. Nothing is given up before `startup` trials have ended, or in the first `warmup` windows."""
+
+    def __init__(self, startup: int, warmup: int) -> None:
+        self._startup, self._warmup = startup, warmup
+
+    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
+        """Whether the trial's latest report is above the median of the others' at that step."""
+        step = trial.last_step
+        if step is None or step < self._warmup:
+            return False
+        complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        others = [other.intermediate_values[step] for other in complete if step in other.intermediate_values]
+        return len(others) >= self._startup and trial.intermediate_values[step] > median(others)
+
+
 def open_storage(url: str | None) -> BaseStorage | None:
     """A storage that processes share: `journal:FILE`, or a database URL as `sqlite:///FILE`; None stays in memory.
 
@@ -99,7 +116,7 @@ def new_study(search: Search, storage: BaseStorage | None, worker: int = 0) -> o
         storage=storage,
         load_if_exists=True,
         sampler=TPESampler(seed=search.seed + worker, n_startup_trials=startup, constant_liar=True),
-        pruner=MedianPruner(n_startup_trials=startup, n_warmup_steps=len(search.order) // 4),
+        pruner=RunningMeanPruner(startup, warmup=len(search.order) // 4),
     )
 
 

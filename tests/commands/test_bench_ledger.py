@@ -16,6 +16,7 @@ def test_a_bench_prints_every_figure(engine: str, capsys: pytest.CaptureFixture[
     figures = json.loads(capsys.readouterr().out)
     assert (figures["engine"], figures["clients"], figures["body_bytes"], figures["units"]) == (engine, 2, 512, 64)
     assert all(figures[name] > 0 for name in (*RATES, "single_ratio", "batch16_ratio"))
+    assert ("plain_single_ratio" in figures) == (engine == "sqlite")
 
 
 def test_a_bench_for_people_is_a_line_a_figure(capsys: pytest.CaptureFixture[str]) -> None:

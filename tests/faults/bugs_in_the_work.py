@@ -62,7 +62,7 @@ def progress_is_lost_when_a_lease_runs_out(patch: pytest.MonkeyPatch) -> None:
 
 
 @BUGS_IN_THE_WORK.planted("ledger")
-def a_rejected_batch_is_not_handed_out_again(patch: pytest.MonkeyPatch) -> None:
+def an_open_batch_does_not_come_again(patch: pytest.MonkeyPatch) -> None:
     """An attaching trainer starts with a clean table."""
     attach = batches.attach
 

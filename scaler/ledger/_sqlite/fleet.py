@@ -71,9 +71,13 @@ def note_heartbeat(tx: Transaction, worker: str, status: WorkerStatus) -> Worker
 
 def note_commits(tx: Transaction, worker: str, samples: int) -> None:
     """Count a worker's samples; those of one that nobody registered count nowhere."""
+    query = "UPDATE counters SET samples = samples + ? WHERE id = ?"
+    wid = tx.cache.wids.get(worker)
+    if wid is not None and tx.db.execute(query, (samples, _row_id(tx, wid))).rowcount:
+        return
     row = find_worker(tx, worker)
     if row is not None:
-        tx.db.execute("UPDATE counters SET samples = samples + ? WHERE id = ?", (samples, _row_id(tx, row.wid)))
+        tx.db.execute(query, (samples, _row_id(tx, row.wid)))
 
 
 def control_of(

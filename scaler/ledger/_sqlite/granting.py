@@ -1,26 +1,24 @@
-"""Handing out leases: what is decided in the transaction, and the leases made of it once the lock is free."""
+"""Handing out leases: what is decided in the transaction; `calls` makes leases of it once the lock is free."""
 
 # ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
 
 from scaler.ledger._sqlite.fleet import WorkerRow, control_of, find_worker
 from scaler.ledger._sqlite.returning import end_back_offs, expire
 from scaler.ledger._sqlite.schema import FRESH, INDEX_BITS, LEASED, PENDING
-from scaler.ledger._sqlite.specs import unit_of
-from scaler.ledger._sqlite.transaction import Transaction, unit_id
-from scaler.ledger._sqlite.units import JournalRows, decode_journal, read_journal
-from scaler.ledger.bodies import ObjectStore
-from scaler.ledger.contract import Control, LeaseReply
+from scaler.ledger._sqlite.transaction import Transaction, entry_text, unit_id
+from scaler.ledger.contract import Control
 from scaler.ledger.history import EventKind
 from scaler.ledger.rules import admissible
-from scaler.model.work import FencingToken, Lease
+
+_PLACE = attrgetter("rank", "uid")
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(NamedTuple):
     """A unit that was handed out."""
 
     uid: int
@@ -29,18 +27,14 @@ class Taken:
     published: int
     name: str
     resume: int
-    journal: JournalRows = ()
-    """Still bytes, to be decoded when the lock is free."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Grant:
-    """What a lease call decided."""
+    """What a lease call decided. Its fencing token is the job's newest."""
 
-    worker: str
-    token: FencingToken
     deadline_s: float
-    units: tuple[Taken, ...]
+    units: Sequence[Taken]
     control: Control
 
 
@@ -52,31 +46,7 @@ def grant(tx: Transaction, worker: str, n: int, ttl_s: float) -> Grant:
     deadline_s = tx.now_s + ttl_s
     room = _room(tx, n)
     units = _hand_out(tx, row, room, deadline_s) if row is not None and row.may_lease and room > 0 else ()
-    counters = tx.counters
-    return Grant(
-        worker=worker,
-        token=FencingToken(counters.store_epoch, counters.fence),
-        deadline_s=deadline_s,
-        units=units,
-        control=control_of(tx, row),
-    )
-
-
-def reply(grant: Grant, specs: Mapping[int, tuple[Any, ...]], objects: ObjectStore) -> LeaseReply:
-    """The leases of a grant; a unit without a spec has ended with its group and been forgotten since."""
-    leases = tuple(_lease(grant, unit, specs[unit.uid], objects) for unit in grant.units if unit.uid in specs)
-    return LeaseReply(leases=leases, control=grant.control)
-
-
-def _lease(grant: Grant, taken: Taken, spec: tuple[Any, ...], objects: ObjectStore) -> Lease:
-    return Lease(
-        unit=unit_of(objects, taken.uid, taken.name, taken.resume, spec),
-        owner=grant.worker,
-        fencing_token=grant.token,
-        attempt=taken.attempt,
-        deadline_s=grant.deadline_s,
-        progress=decode_journal(objects, unit_id(taken.name, taken.uid), taken.journal),
-    )
+    return Grant(deadline_s, units, control_of(tx, row))
 
 
 def _room(tx: Transaction, n: int) -> int:
@@ -93,7 +63,7 @@ def _room(tx: Transaction, n: int) -> int:
     return min(in_hand + fresh, waiting, tx.settings.max_concurrent - counters.running)
 
 
-def _hand_out(tx: Transaction, row: WorkerRow, n: int, deadline_s: float) -> tuple[Taken, ...]:
+def _hand_out(tx: Transaction, row: WorkerRow, n: int, deadline_s: float) -> Sequence[Taken]:
     taken = _take(tx, row.wid, n, deadline_s)
     counters = tx.counters
     _admit(tx, {unit.uid >> INDEX_BITS for unit in taken if unit.rank == counters.admitted})
@@ -102,15 +72,13 @@ def _hand_out(tx: Transaction, row: WorkerRow, n: int, deadline_s: float) -> tup
     counters.half_done -= sum(unit.rank < counters.admitted for unit in taken)
     counters.running += len(taken)
     counters.next_expiry_s = min(deadline_s, counters.next_expiry_s or deadline_s)
-    counters.salvages += sum(unit.published > 0 for unit in taken)
-    counters.salvaged_tokens += sum(unit.published for unit in taken)
+    salvaged = [unit.published for unit in taken if unit.published]
+    counters.salvages += len(salvaged)
+    counters.salvaged_tokens += sum(salvaged)
     fence = f"{counters.store_epoch}.{counters.fence}"
-    entries = [(unit_id(unit.name, unit.uid), fence, unit.attempt, unit.published) for unit in taken]
+    entries = [entry_text(unit_id(unit.name, unit.uid), fence, unit.attempt, unit.published) for unit in taken]
     tx.record(EventKind.LEASED, entries, keys=("fence", "attempt", "progress"), worker=row.name)
-    for unit in taken:
-        # Whoever leases will name this group again, in heartbeats and in the commit.
-        tx.cache.note_gid(unit.name, unit.uid >> INDEX_BITS)
-    return tuple(replace(unit, journal=read_journal(tx, unit.uid)) if unit.published else unit for unit in taken)
+    return taken
 
 
 def _take(tx: Transaction, wid: int, n: int, deadline_s: float) -> list[Taken]:
@@ -126,7 +94,7 @@ def _take(tx: Transaction, wid: int, n: int, deadline_s: float) -> list[Taken]:
         " RETURNING uid, rank, attempt, published, name, resume",
         (wid, deadline_s, counters.store_epoch, counters.fence, counters.admitted, tx.job, n),
     ).fetchall()
-    return sorted((Taken(*row) for row in rows), key=lambda unit: (unit.rank, unit.uid))
+    return sorted(map(Taken._make, rows), key=_PLACE)
 
 
 def _admit(tx: Transaction, gids: Collection[int]) -> None:

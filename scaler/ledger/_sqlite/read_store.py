@@ -18,7 +18,7 @@ class ReadStore(Store):
     def write(self) -> Iterator[Transaction]:
         """Refused."""
         self._refuse()
-        yield self._transaction()
+        yield self._begun()
 
     def _refuse(self) -> None:
         raise LedgerRefused(f"{self._path} was opened for reading")

@@ -8,24 +8,21 @@ from typing import Any
 from scaler.ledger._sqlite.groups import split_name
 from scaler.ledger._sqlite.objects import UnitObjects
 from scaler.ledger._sqlite.schema import INDEX_MASK
-from scaler.ledger._sqlite.units import RESUMES
+from scaler.ledger._sqlite.units import RESUMES, runs
 from scaler.ledger.bodies import ObjectStore, decode_prompt, object_key, unpack
 from scaler.model.work import WorkUnit, unit_id_of
 
 
 def read_specs(db: sqlite3.Connection, uids: Sequence[int]) -> dict[int, tuple[Any, ...]]:
     """Rows of `specs` without their ids, by id. Needs no transaction: they never change, and go only with their group."""
-    if len(uids) == 1:
-        rows = db.execute("SELECT * FROM specs WHERE uid = ?", (uids[0],))
-    else:
-        rows = db.execute("SELECT * FROM specs WHERE uid IN (SELECT value FROM json_each(?))", (str(uids),))
-    return {uid: tuple(spec) for uid, *spec in rows}
+    query = "SELECT * FROM specs WHERE uid BETWEEN ? AND ?"
+    return {row[0]: row[1:] for run in runs(uids) for row in db.execute(query, run)}
 
 
 def unit_of(objects: ObjectStore, uid: int, name: str, resume: int, spec: tuple[Any, ...]) -> WorkUnit:
     """The unit of its row and its spec."""
     size, seed, max_tokens, time_bound_s, record = spec
-    group_id, epoch = split_name(name)
+    group_id, epoch = _split_name(name)
     index = uid & INDEX_MASK
     if object_key(record) is None:
         prompt, payload = _decode_inline(record)
@@ -44,6 +41,9 @@ def unit_of(objects: ObjectStore, uid: int, name: str, resume: int, spec: tuple[
         resume=RESUMES[resume],
         payload=payload,
     )
+
+
+_split_name = lru_cache(maxsize=1024)(split_name)
 
 
 @lru_cache(maxsize=128)

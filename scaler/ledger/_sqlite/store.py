@@ -2,10 +2,14 @@
 
 Invariants
 * A write holds the sidecar's lock and SQLite's own; whatever is raised inside rolls it back, and nothing is half done.
+* `lease` and `commit`, which many clients call at once, go through the desk (`_sqlite.desk`): whoever gets the lock does
+  those that wait as well, in one transaction with one sync. Where one of them fails, all are undone and each is done
+  alone by its own client, so that nobody hears of another's error.
 * Nobody hears of a write before the write-ahead log is synced up to it. SQLite's `synchronous=FULL` would do that with
-  the lock held; here it is done right after, so that others write meanwhile and one sync serves several of them. A write
-  that others have seen is synced no later than theirs, which come after it in the log. SQLite itself (`NORMAL`) syncs
-  the log before it folds it back, and the database before it starts the log anew.
+  the lock held; here it is done right after, so that others write meanwhile. While one client syncs for the desk, the
+  next waits for it a little, with the lock: that is when calls gather. A slow disk is not waited for, since it does
+  several syncs as fast as one. A write that others have seen is synced no later than theirs, which come after it in the
+  log. SQLite itself (`NORMAL`) syncs the log before it folds it back, and the database before it starts the log anew.
 * A database behind its sidecar, or with one that cannot be trusted, gets a higher store epoch in every job, before any
   call: leases are void, and trainer epochs and batch numbers start beyond all that the lost history may have given away.
 * A database file that was exchanged under a running client is noticed at its next write.
@@ -16,16 +20,16 @@ Invariants
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
 
-from scaler.ledger._sqlite import schema
+from scaler.ledger._sqlite import calls, schema
+from scaler.ledger._sqlite.desk import Answer, Desk, Post
 from scaler.ledger._sqlite.objects import delete_object
 from scaler.ledger._sqlite.returning import void_leases
 from scaler.ledger._sqlite.sidecar import Sidecar
-from scaler.ledger._sqlite.specs import read_specs
 from scaler.ledger._sqlite.transaction import INSERT_COUNTERS, ClientCache, Transaction, new_counters
+from scaler.ledger._sqlite.turnstile import LOOK_AGAIN_S
 from scaler.ledger.bodies import FolderStore
 from scaler.ledger.contract import LedgerRefused, LedgerUnavailable
 from scaler.ledger.history import EventKind
@@ -47,39 +51,185 @@ _REFUSED_CODES = {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_
 class Store:
     """One client's hold on the file, for one job."""
 
-    _log = -1
-    """Descriptor of the write-ahead log."""
+    _synced_seq = 0
+    """The event up to which the log is known to be synced."""
 
     def __init__(self, path: Path, job: str, now_s: Callable[[], float], busy_timeout_s: float) -> None:
         self._path = path
         self._job_name = job
         self._now_s = now_s
         self._busy_timeout_s = busy_timeout_s
-        self._cache = ClientCache()
+        self.cache = ClientCache()
         self._open(may_create=True)
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
         """One atomic change; durable when this returns, and so is everything that its reply rests on."""
         with translated():
-            if self._file_id() != self._opened:
-                self._reopen()
-            with self._sidecar.turn:
-                self._db.execute("BEGIN IMMEDIATE")
-                changes = self._db.total_changes
-                try:
-                    tx = self._transaction()
+            self._check_file()
+            self._sidecar.turn.wait()
+            try:
+                with self._transaction() as tx:
                     yield tx
-                    tx.finish()
-                    self._db.execute("COMMIT")
-                except BaseException:
-                    self._cache.clear()
-                    self._roll_back()
-                    raise
-                self._sidecar.note(self._job, tx.counters.store_epoch, tx.counters.fence)
-            # Also where nothing changed: "already committed" may rest on a commit whose client died before it synced.
-            if self._db.total_changes != changes or tx.counters.seq > self._synced_seq:
-                self._sync(tx.counters.seq)
+                self._note(tx)
+            finally:
+                self._let_go()
+            self._make_durable(tx)
+        self._delete_garbage(tx)
+
+    def call(self, request: bytes) -> bytes:
+        """The answer to a call as in `calls`, done here or, where others are at it already, by one of them.
+
+        Durable when this returns, and so is everything that the answer rests on.
+        """
+        with translated():
+            self._check_file()
+            if not self._sidecar.turn.try_lock():
+                reply = self._have_it_done(request)
+                if reply is not None:
+                    return reply
+            return self._do(request)
+
+    def _have_it_done(self, request: bytes) -> bytes | None:
+        """Wait at the desk. None: the lock is ours, and the call still to be done."""
+        ticket = self._desk.post(request)
+        if ticket is None:
+            self._sidecar.turn.wait()
+            return None
+        try:
+            answer = self._await_answer(ticket)
+        except BaseException:
+            self._desk.withdraw()
+            raise
+        return None if answer is None else self._believe(answer, ticket, request)
+
+    def _await_answer(self, ticket: int) -> Answer | None:
+        desk, turn = self._desk, self._sidecar.turn
+        idle_s, turns = 0.0, desk.turns
+        while (answer := desk.answer(ticket)) is None:
+            if turn.try_lock():
+                if self._is_open(ticket):
+                    return None
+            elif not desk.rung(LOOK_AGAIN_S):
+                idle_s, turns = idle_s + LOOK_AGAIN_S if desk.turns == turns else 0.0, desk.turns
+                if idle_s >= turn.timeout_s:
+                    raise turn.held_too_long()
+        return answer
+
+    def _is_open(self, ticket: int) -> bool:
+        """With the lock, which is kept only if so: whether the own call is still to be done."""
+        is_open = False
+        try:
+            self._desk.settle(self._settled_seq)
+            if self._desk.answer(ticket) is None:
+                self._desk.take_back(ticket)
+                is_open = True
+        finally:
+            if not is_open:
+                self._let_go()
+        return is_open
+
+    def _believe(self, answer: Answer, ticket: int, request: bytes) -> bytes:
+        reply = answer.reply
+        if reply is None:
+            self._sidecar.turn.wait()
+            return self._do(request, alone=True)
+        while not answer.durable and self._desk.rung(LOOK_AGAIN_S):
+            answer = self._desk.answer(ticket) or answer
+        if not answer.durable:
+            self._see_to_durability(answer, ticket)
+        return reply
+
+    def _see_to_durability(self, answer: Answer, ticket: int) -> None:
+        """Whoever gave the answer is killed, or its sync takes long."""
+        with self._desk.sync_turn:
+            answer = self._desk.answer(ticket) or answer
+            if not answer.durable:
+                self._sync(answer.seq)
+
+    def _do(self, request: bytes, *, alone: bool = False) -> bytes:
+        """With the lock, which is given up: do a call, and those that are posted along with it."""
+        posts: Sequence[Post] = ()
+        try:
+            try:
+                if not alone:
+                    posts = self._desk.posts(self._job)
+                tx, reply = self._transact(request, posts)
+                in_turn = self._desk.sync_turn.wait_briefly()
+            finally:
+                self._let_go()
+            try:
+                self._make_durable(tx)
+                self._desk.synced(posts)
+            finally:
+                if in_turn:
+                    self._desk.sync_turn.let_go()
+        finally:
+            self._desk.ring(posts)
+        self._delete_garbage(tx)
+        return reply
+
+    def _transact(self, request: bytes, posts: Sequence[Post]) -> tuple[Transaction, bytes]:
+        try:
+            tx, reply = self._answer_all(request, posts)
+        except Exception as error:
+            self._desk.decline(posts)
+            # Whose fault it was shows when each is done alone; but a store that is away is away for all.
+            if not posts or isinstance(error, sqlite3.OperationalError):
+                raise
+            posts = ()
+            tx, reply = self._answer_all(request, posts)
+        self._note(tx)
+        self._desk.confirm(posts)
+        return tx, reply
+
+    def _answer_all(self, request: bytes, posts: Sequence[Post]) -> tuple[Transaction, bytes]:
+        with self._transaction() as tx:
+            reply = calls.answer(tx, request)
+            replies = [calls.answer(tx, post.request) for post in posts]
+            if posts and not self._desk.prepare(posts, replies, self._job, tx.counters.seq):
+                raise LedgerUnavailable("an answer is too long to lie on the desk")
+        return tx, reply
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Transaction]:
+        """With the lock: all or nothing of what is done inside."""
+        self._desk.settle(self._settled_seq)
+        self._db.execute("BEGIN IMMEDIATE")
+        changes = self._db.total_changes
+        try:
+            tx = self._begun()
+            yield tx
+            tx.finish()
+            self._db.execute("COMMIT")
+        except BaseException:
+            self.cache.clear()
+            self._roll_back()
+            raise
+        tx.changed = self._db.total_changes != changes
+
+    def _note(self, tx: Transaction) -> None:
+        self._sidecar.note(self._job, tx.counters.store_epoch, tx.counters.fence)
+
+    def _settled_seq(self, job: int) -> int | None:
+        """The last event of a job, whose newest token is noted, for which its writer may not have had the time."""
+        for known, store_epoch, fence, seq in self._tokens():
+            if known == job:
+                self._sidecar.note(job, store_epoch, fence)
+                return seq
+        return None
+
+    def _let_go(self) -> None:
+        self._desk.count_turn()
+        self._sidecar.turn.let_go()
+        self._desk.ring_next()
+
+    def _make_durable(self, tx: Transaction) -> None:
+        # Also where nothing changed: "already committed" may rest on a commit whose client died before it synced.
+        if tx.changed or tx.counters.seq > self._synced_seq:
+            self._sync(tx.counters.seq)
+
+    def _delete_garbage(self, tx: Transaction) -> None:
         for unit_id, record in tx.garbage:
             delete_object(self.objects, unit_id, record)
 
@@ -89,38 +239,31 @@ class Store:
         with translated():
             self._db.execute("BEGIN")
             try:
-                yield self._transaction()
+                yield self._begun()
             finally:
                 self._roll_back()
 
-    def specs(self, uids: Sequence[int]) -> dict[int, tuple[Any, ...]]:
-        """What units ask for, by row id."""
-        if not uids:
-            return {}
-        with translated():
-            return read_specs(self._db, uids)
-
     def close(self) -> None:
-        """Give up file and lock."""
-        self._db.close()
-        self._sidecar.close()
-        if self._log >= 0:
-            os.close(self._log)
-            self._log = -1
+        """Give up file, desk and lock. Harmless when repeated."""
+        self._closing.close()
 
-    def _transaction(self) -> Transaction:
-        return Transaction(self._db, self._job, self._now_s(), self._cache, self.objects)
+    def _begun(self) -> Transaction:
+        return Transaction(self._db, self._job, self._now_s(), self.cache, self.objects)
 
     def _sync(self, seq: int) -> None:
         try:
             os.fdatasync(self._log)
         except OSError as error:
             raise LedgerUnavailable(f"{self._path}: {error.strerror}") from error
-        self._synced_seq = seq
+        self._synced_seq = max(self._synced_seq, seq)
 
     def _roll_back(self) -> None:
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
+
+    def _check_file(self) -> None:
+        if self._file_id() != self._opened:
+            self._reopen()
 
     def _file_id(self) -> tuple[int, int]:
         try:
@@ -131,30 +274,33 @@ class Store:
 
     def _reopen(self) -> None:
         self.close()
-        self._cache.clear()
+        self.cache.clear()
+        self._opened = (0, 0)
         self._open(may_create=False)
 
     def _open(self, *, may_create: bool) -> None:
-        with translated():
-            sidecar = Sidecar(self._path.with_name(self._path.name + ".fence"), self._busy_timeout_s)
-            try:
-                self._db = connect(self._path, self._busy_timeout_s, may_create=may_create)
-            except BaseException:
-                sidecar.close()
-                raise
-            self._sidecar = sidecar
-            try:
-                with sidecar.turn:
-                    opened = self._file_id()
-                    self._job = self._find_job()
-                    self.objects = FolderStore(self._path.with_name(self._path.name + ".objects") / str(self._job))
-                    self._raise_epochs()
-                self._log = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
-                self._sync(0)
-                self._opened = opened
-            except BaseException:
-                self.close()
-                raise
+        with translated(), ExitStack() as stack:
+            self._sidecar = Sidecar(self._beside("fence"), self._busy_timeout_s)
+            stack.callback(self._sidecar.close)
+            self._db = connect(self._path, self._busy_timeout_s, may_create=may_create)
+            stack.callback(self._db.close)
+            with self._sidecar.turn:
+                opened = self._file_id()
+                self._job = self._find_job()
+                self.objects = FolderStore(self._beside("objects") / str(self._job))
+                self._desk = Desk(self._beside("desk"), self._job, self._busy_timeout_s)
+                stack.callback(self._desk.close)
+                self._desk.settle(self._settled_seq)
+                self._raise_epochs()
+            self._log = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+            stack.callback(os.close, self._log)
+            self._synced_seq = 0
+            self._sync(0)
+            self._opened = opened
+            self._closing = stack.pop_all()
+
+    def _beside(self, kind: str) -> Path:
+        return self._path.with_name(f"{self._path.name}.{kind}")
 
     def _find_job(self) -> int:
         self._db.execute("BEGIN IMMEDIATE")

@@ -5,7 +5,8 @@
 import dataclasses
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from operator import attrgetter
 
 from scaler.ledger._sqlite.schema import INDEX_BITS, INDEX_MASK, SEQ_BITS, WORKER_BITS
@@ -69,6 +70,22 @@ def new_counters() -> tuple[float | None, ...]:
 
 _MOST_NAMES = 20_000
 _encode = json.JSONEncoder(separators=(",", ":")).encode
+_quote = json.encoder.encode_basestring_ascii
+
+
+@lru_cache
+def _keys_text(keys: Sequence[str]) -> str:
+    return _encode(keys)
+
+
+def entry_text(unit_id: str, fence: str, one: int, two: int, three: int | None = None) -> str:
+    """JSON of an entry about a unit, by hand: the library builds an encoder for every text."""
+    more = "" if three is None else f",{three}"
+    return f'[{_quote(unit_id)},"{fence}",{one},{two}{more}]'
+
+
+def _rendered(entry: Sequence[Scalar] | str) -> str:
+    return entry if isinstance(entry, str) else _encode(entry)
 
 
 class ClientCache:
@@ -86,6 +103,12 @@ class ClientCache:
         self.settings: JobSettings | None = None
         self.gids: dict[str, int] = {}
         self.wids: dict[str, int] = {}
+
+    def uid_of(self, unit_id: str) -> int | None:
+        """A unit's row id, where its group's number is remembered."""
+        name, _, index = unit_id.rpartition("/")
+        gid = self.gids.get(name)
+        return None if gid is None or not index.isdecimal() else gid << INDEX_BITS | int(index)
 
     def note_gid(self, name: str, gid: int) -> None:
         """Remember a group's number."""
@@ -106,6 +129,8 @@ class Transaction:
         self.objects = objects
         self.garbage: list[tuple[str, bytes]] = []
         """Units and records whose objects nobody names any more, once this is durable."""
+        self.changed = False
+        """Whether it wrote anything, once it is committed."""
         self.cache = cache
         row = db.execute(_SELECT, (job << WORKER_BITS,)).fetchone()
         self.counters = Counters(*row)
@@ -124,15 +149,18 @@ class Transaction:
     def record(
         self,
         kind: EventKind,
-        entries: Sequence[Sequence[Scalar]] = (),
+        entries: Iterable[Sequence[Scalar] | str] = (),
         *,
         keys: Sequence[str] = (),
         worker: str | None = None,
         data: Mapping[str, Scalar] | None = None,
     ) -> int:
-        """Append an event; each entry is its subject followed by the values of `keys`. Returns its sequence number."""
+        """Append an event; each entry is its subject followed by the values of `keys`, or `entry_text` of it.
+
+        Returns its sequence number.
+        """
         self.counters.seq += 1
-        body = _encode((data or {}, keys, entries))
+        body = f"[{_encode(data) if data else '{}'},{_keys_text(keys)},[{','.join(map(_rendered, entries))}]]"
         self.db.execute(
             "INSERT INTO history (hid, at_s, kind, worker, body) VALUES (?, ?, ?, ?, ?)",
             (self.job << SEQ_BITS | self.counters.seq, self.now_s, kind.value, worker, body),

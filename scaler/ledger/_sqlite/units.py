@@ -2,7 +2,7 @@
 
 # ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from scaler.ledger._sqlite.objects import UnitObjects
@@ -15,7 +15,7 @@ from scaler.model.work import FencingToken, Progress, ProgressDelta, Resume, Ver
 
 RESUMES = (Resume.TOKEN, Resume.TURN, Resume.RESTART)
 """`units.resume` is the place in this list."""
-JournalRows = tuple[tuple[int, bytes], ...]
+JournalRows = Sequence[tuple[int, bytes]]
 """Start and record of each part."""
 UNIT_COLUMNS = (
     "u.uid, u.name, u.state, u.attempt, u.store_epoch, u.fence, u.owner, u.resume, u.published, u.oldest, u.failures,"
@@ -65,22 +65,40 @@ class UnitRow:
 
     def held_under(self, token: FencingToken) -> bool:
         """Whether this is the last token that was handed out for the unit."""
-        return token.counter == self.fence and token.store_epoch == self.store_epoch and self.attempt > 0
+        return self.held_as(token.store_epoch, token.counter)
+
+    def held_as(self, store_epoch: int, fence: int) -> bool:
+        """The same, of the parts of a token."""
+        return fence == self.fence and store_epoch == self.store_epoch and self.attempt > 0
 
 
-def find_units(tx: Transaction, unit_ids: Sequence[str]) -> dict[str, UnitRow]:
-    """Units by id; those that the store does not hold are missing."""
-    uids = tx.uids_of(unit_ids)
-    some = [uid for uid in uids if uid is not None]
-    if len(some) == 1:
-        rows = units_where(tx, "uid = ?", some[0])
-    else:
-        rows = units_where(tx, "uid IN (SELECT value FROM json_each(?))", str(some))
-    by_uid = {row.uid: row for row in rows}
+def find_units(
+    tx: Transaction, unit_ids: Sequence[str], remembered: Sequence[int | None] | None = None
+) -> dict[str, UnitRow]:
+    """Units by id; those that the store does not hold are missing. `remembered` spares looking for row ids."""
+    uids = remembered if remembered and None not in remembered else tx.uids_of(unit_ids)
+    by_uid = {
+        row.uid: row
+        for first, last in runs({uid for uid in uids if uid is not None})
+        for row in units_where(tx, "u.uid BETWEEN ? AND ?", first, last)
+    }
     found = {}
     for wanted, uid in zip(unit_ids, uids, strict=True):
         if uid in by_uid:
             found[wanted] = by_uid[uid]
+    if uids is remembered and any(row.unit_id != wanted for wanted, row in found.items()):
+        return find_units(tx, unit_ids)
+    return found
+
+
+def runs(numbers: Collection[int]) -> list[tuple[int, int]]:
+    """Sets of numbers that follow each other, as first and last: what lies side by side is read in one go."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][1] + 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
     return found
 
 

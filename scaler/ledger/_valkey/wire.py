@@ -1,8 +1,9 @@
 """What goes over the wire, and back: what units ask for, journals, leases, samples, orders.
 
-What a group's units ask for is one body: a line of JSON with the numbers of each unit and the place of its prompt, then
-the prompts, each once. A journal has twelve bytes a token: id, log-probability, policy version (int32, float32, int32),
-so that it only ever grows at its end. Layouts of the packed words are those of `1_core.lua` and `4_work.lua`.
+What a group's units ask for is one body: how many units and prompts there are, the numbers of each unit with the place
+of its prompt, the lengths of the prompts, then the prompts, each once. A journal has twelve bytes a token: id,
+log-probability, policy version (int32, float32, int32), so that it only ever grows at its end. Layouts of the packed
+words are those of `1_core.lua` and `4_work.lua`.
 """
 
 import dataclasses
@@ -50,6 +51,11 @@ _GRANT = struct.Struct("<IddHH")
 _GROUP = struct.Struct("<HI")
 _LEASED = struct.Struct("<IIHH")
 _DRAWS = struct.Struct("<I")
+_COUNTS = struct.Struct("<HH")
+_ASKED = struct.Struct("<qqdBH")
+"""Of a unit: seed, token bound, time bound (s), place of its resume, place of its prompt."""
+_PROMPT_BYTES = struct.Struct("<I")
+_RESUMES = (Resume.TOKEN, Resume.TURN, Resume.RESTART)
 
 
 def packed(store: ObjectStore | None, body: bytes) -> bytes:
@@ -80,45 +86,71 @@ def group_words(store: ObjectStore | None, name: str, units: Sequence[WorkUnit])
     numbers = []
     for unit in units:
         place = prompts.setdefault(encode_prompt(unit.prompt, unit.payload), len(prompts))
-        numbers.append((unit.seed, unit.max_tokens, unit.time_bound_s, unit.resume.value, place))
-    head = json.dumps((numbers, [len(prompt) for prompt in prompts]), separators=(",", ":"))
-    body = b"".join((head.encode(), b"\n", *prompts))
+        resume = _RESUMES.index(unit.resume)
+        numbers.append(_ASKED.pack(unit.seed, unit.max_tokens, unit.time_bound_s, resume, place))
+    lengths = [_PROMPT_BYTES.pack(len(prompt)) for prompt in prompts]
+    body = b"".join((_COUNTS.pack(len(units), len(prompts)), *numbers, *lengths, *prompts))
     # Many small prompts are not a large one.
     record = b"\0" + body if max(map(len, prompts)) <= INLINE_BYTES else packed(store, body)
     return name, "".join("1" if unit.resume is Resume.RESTART else "0" for unit in units), record
 
 
-@lru_cache(maxsize=128)
-def _units_of(name: str, draws: int, body: bytes) -> tuple[WorkUnit, ...]:
-    """A group's units; decoded once for all that are leased about the same time."""
-    head, _, prompts = body.partition(b"\n")
-    numbers, lengths = json.loads(head)
-    decoded, at = [], 0
-    for length in lengths:
-        decoded.append(decode_prompt(prompts[at : at + length]))
-        at += length
-    group_id, _, epoch = name.rpartition(".")
-    return tuple(
-        WorkUnit(
-            group_id=group_id,
-            group_epoch=int(epoch),
+class AskedUnits:
+    """The units of a group, each made of the bytes when it is asked for: a lease of one unit wants no other."""
+
+    def __init__(self, name: str, draws: int, body: bytes) -> None:
+        self._group_id, _, epoch = name.rpartition(".")
+        self._group_epoch = int(epoch)
+        self._shift = draws * _REDRAW_SEED_STEP
+        self._body = body
+        self.size, self._prompts = _COUNTS.unpack_from(body)
+        self._units: dict[int, WorkUnit] = {}
+
+    def unit(self, index: int) -> WorkUnit:
+        """The unit of this place in the group."""
+        found = self._units.get(index)
+        if found is None:
+            found = self._units[index] = self._make(index)
+        return found
+
+    def all(self) -> tuple[WorkUnit, ...]:
+        """All of them, in order."""
+        return tuple(map(self.unit, range(self.size)))
+
+    def _make(self, index: int) -> WorkUnit:
+        asked = _ASKED.unpack_from(self._body, _COUNTS.size + index * _ASKED.size)
+        seed, max_tokens, time_bound_s, resume, place = asked
+        prompt, payload = self._prompt(place)
+        return WorkUnit(
+            group_id=self._group_id,
+            group_epoch=self._group_epoch,
             sample_index=index,
-            group_size=len(numbers),
-            prompt=decoded[place][0],
-            seed=(seed + draws * _REDRAW_SEED_STEP) & _SEED_MASK if draws else seed,
+            group_size=self.size,
+            prompt=prompt,
+            seed=(seed + self._shift) & _SEED_MASK if self._shift else seed,
             max_tokens=max_tokens,
             time_bound_s=time_bound_s,
-            resume=Resume(resume),
-            payload=decoded[place][1],
+            resume=_RESUMES[resume],
+            payload=payload,
         )
-        for index, (seed, max_tokens, time_bound_s, resume, place) in enumerate(numbers)
-    )
+
+    def _prompt(self, place: int) -> tuple[tuple[int, ...], dict[str, str]]:
+        lengths_at = _COUNTS.size + self.size * _ASKED.size
+        at = lengths_at + self._prompts * _PROMPT_BYTES.size
+        lengths = [length for (length,) in _PROMPT_BYTES.iter_unpack(self._body[lengths_at:at])]
+        at += sum(lengths[:place])
+        return _decode_prompt(self._body[at : at + lengths[place]])
 
 
-def units_of(store: ObjectStore | None, name: str, record: bytes) -> tuple[WorkUnit, ...]:
+_decode_prompt = lru_cache(maxsize=128)(decode_prompt)
+"""Units of a group mostly share their prompt."""
+_asked_units = lru_cache(maxsize=128)(AskedUnits)
+
+
+def units_of(store: ObjectStore | None, name: str, record: bytes) -> AskedUnits:
     """The units of a group of this name, from how often it was drawn before and what its units ask for."""
     (draws,) = _DRAWS.unpack_from(record)
-    return _units_of(name, draws, unpack(store, record[_DRAWS.size :]))
+    return _asked_units(name, draws, unpack(store, record[_DRAWS.size :]))
 
 
 def delta_words(progress: ProgressDelta | None) -> tuple[int, int, int, bytes]:
@@ -208,7 +240,7 @@ def _leases_of(store: ObjectStore | None, worker: str, granted: bytes) -> Iterat
     for attempt, published, group, index in _LEASED.iter_unpack(granted[at:journal_at]):
         end = journal_at + TOKEN_BYTES * published
         yield Lease(
-            unit=groups[group][index],
+            unit=groups[group].unit(index),
             owner=worker,
             fencing_token=token,
             attempt=attempt,
@@ -228,7 +260,7 @@ def batch_of(store: ObjectStore | None, reply: Sequence[bytes]) -> Batch:
 def _group_of(
     store: ObjectStore | None, name: str, asked: int, shown: Sequence[tuple[int, int]], reply: Sequence[bytes]
 ) -> GroupSamples:
-    units = units_of(store, name, reply[asked])
+    units = units_of(store, name, reply[asked]).all()
     return GroupSamples(
         group_id=units[0].group_id,
         group_epoch=units[0].group_epoch,
