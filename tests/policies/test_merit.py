@@ -30,3 +30,8 @@ def test_what_costs_more_than_it_earns_is_never_bought() -> None:
 def test_one_that_is_likely_refused_leaves_room_for_another() -> None:
     assert taken(1.0, option("a", 8, weight=0.5), option("b", 9)) == ["a", "b"]
     assert taken(1.0, option("a", 8), option("b", 9)) == ["a"]
+
+
+def test_half_a_replica_need_only_pay_for_its_half() -> None:
+    assert taken(0.3, option("a", 10, weight=0.5)) == ["a"]
+    assert taken(0.3, option("a", 10)) == []

@@ -58,7 +58,8 @@ def test_an_interruption_counts_once_at_the_age_it_struck() -> None:
     bucket = bucket_of(0.5)
 
     assert history.hazards_per_h(known["east"])[bucket] == pytest.approx(PRIOR_PER_H[bucket] + 0.1)
-    again, known = learnt(memory=dict(history.sums))
+    seen_before = held(EAST, 1, launched_at_s=NOW_S - 9000, notice=a_notice(noticed_at_s=NOW_S - 7200))
+    again, known = learnt(noticed=tuple(seen_before), memory=dict(history.sums))
     assert again.hazards_per_h(known["east"])[bucket] == pytest.approx(PRIOR_PER_H[bucket] + 0.1)
 
 
