@@ -31,6 +31,7 @@ else:
     SizingPolicy = policy_union(SIZING)
     PlacementPolicy = policy_union(PLACEMENT)
 
+DEFAULT_SIZING = "marginal_value"
 DEFAULT_PLACEMENT = "cheapest_available"
 
 
@@ -189,8 +190,8 @@ class Stage(YamlModel):
 
     name: Annotated[StageName, Field(json_schema_extra=RESTART)]
     """Which step."""
-    policy: SizingPolicy
-    """How many replicas are wanted. No default: a policy is a decision."""
+    policy: SizingPolicy = Field(default={"type": DEFAULT_SIZING}, validate_default=True)
+    """How many replicas are wanted. Default marginal_value: as many as are worth their rent."""
     placement: PlacementPolicy = Field(default={"type": DEFAULT_PLACEMENT}, validate_default=True)
     """From which offerings. Default cheapest_available: it needs no history."""
     guard_rails: GuardRails

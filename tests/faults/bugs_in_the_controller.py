@@ -22,7 +22,6 @@ from scaler.observe.ledger_watch import LedgerWatch
 from scaler.observe.replicas import Join
 from scaler.runtime import drainer as draining
 from scaler.runtime.drainer import Drainer
-from scaler.runtime.ender import Ender
 from scaler.runtime.journal import Journal
 from scaler.runtime.launcher import Launcher
 from scaler.runtime.loop import Controller
@@ -133,28 +132,6 @@ def what_was_published_is_published_again_from_the_start(patch: pytest.MonkeyPat
     """And counted once more: positions shift."""
     acknowledge = HeldUnit.acknowledge
     patch.setattr(HeldUnit, "acknowledge", lambda self, published, at_s: acknowledge(self, published + 1, at_s))
-
-
-@BUGS_IN_THE_CONTROLLER.planted("drain")
-def an_end_goes_through_while_the_store_is_away(patch: pytest.MonkeyPatch) -> None:
-    """Nobody knows what the worker holds by then."""
-    start = Ender.start
-
-    async def wrong(self: Ender, *args: Any) -> None:
-        calls = self._calls
-
-        class Hopeful:
-            async def call(self, job: Any, time_out_s: float | None = None) -> Any:
-                try:
-                    return await calls.call(job, time_out_s)
-                except LedgerError:
-                    return ()
-
-        self._calls = Hopeful()
-        await start(self, *args)
-        self._calls = calls
-
-    patch.setattr(Ender, "start", wrong)
 
 
 # --- observe ----------------------------------------------------------------------------------------------------------

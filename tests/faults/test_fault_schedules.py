@@ -17,6 +17,7 @@ CHUNK = 25
 """Schedules a test: some seconds, so that they spread over cores and none comes near a time-out."""
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("first", range(0, SCHEDULES, CHUNK))
 def test_no_schedule_of_faults_breaks_a_promise(first: int) -> None:
     verdicts = [run_schedule(seed) for seed in range(first, min(first + CHUNK, SCHEDULES))]

@@ -11,6 +11,7 @@ from tests.faults.runner import run_schedule
 SCHEDULES = 2000
 
 
+@pytest.mark.timeout(600)  # one that takes two hundred schedules takes half a minute of an idle core
 @pytest.mark.parametrize("bug", BUGS.values(), ids=lambda bug: f"{bug.area}: {bug.name}")
 def test_the_schedules_find(
     bug: PlantedBug, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]

@@ -19,11 +19,11 @@ PLACES = {a_place(window): 10.0 * (window + 1) for window in range(4)}
 
 
 def _bowl(job: Job, _: Path | None) -> Mapping[str, Any]:
-    """The cost is least where the headroom is best; windows differ in how near to the bound a policy can come."""
+    """The cost is least where the headroom is best; each window is harder than the one before, so that means only rise."""
     assert job.policy is not None
     params = job.policy.sizing.params
     assert isinstance(params, rate_match.Params)
-    hard = 1.0 + job.place.window
+    hard = 1.0 + [place for place, _ in _search().order].index(job.place)
     return some_figures(PLACES[job.place] * hard * (1 + (params.headroom_ratio - BEST_HEADROOM) ** 2))
 
 

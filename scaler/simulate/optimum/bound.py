@@ -62,6 +62,7 @@ class Bound:
     tokens_generated: int | None = None
     tokens_salvaged: int | None = None
     tokens_wasted: int | None = None
+    tokens_stale: int | None = None
     replicas_mean: float
     wall_s: float
     policy_updates: int | None = None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scaler.simulate.optimum import solve
 from tests.builders.tiny_worlds import TinyOffering, TinyWorld, a_tiny_world, as_scenario, least_cost_per_sample
 
-LISTED = range(120)
+LISTED = range(100)
 MEDIAN_SLACK, MOST_SLACK = 0.006, 0.06
 """Relative: of half of the worlds, and of nine in ten."""
 

@@ -13,7 +13,7 @@ from scaler.simulate.world import simulate
 from tests.builders.optimum import a_random_world, whimsical
 
 FIRST = int(os.environ.get("HEADRACE_FIRST_WORLD", "0"))
-WORLDS = int(os.environ.get("HEADRACE_WORLDS", "40"))
+WORLDS = int(os.environ.get("HEADRACE_WORLDS", "30"))
 A_BATCH = 10
 
 

@@ -10,14 +10,14 @@ from tests.builders.problem_file import least_usd_per_1k_samples
 from tests.builders.scenarios import a_capacity, a_scenario
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(10))
 def test_a_solver_that_knows_only_the_file_finds_the_same_bound(seed: int) -> None:
     scenario = a_random_world(seed)
     document = json.loads(json.dumps(problem_of(scenario).to_json(), allow_nan=False))
     assert least_usd_per_1k_samples(document) == pytest.approx(solve(scenario).cost_usd_per_1k_samples, rel=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(20, 24))
+@pytest.mark.parametrize("seed", range(20, 23))
 def test_the_same_holds_of_cost_before_refunds(seed: int) -> None:
     scenario = a_random_world(seed)
     document = json.loads(json.dumps(without_refunds(problem_of(scenario)).to_json(), allow_nan=False))

@@ -12,7 +12,7 @@ from scaler.simulate.scenario import Scenario
 from scaler.simulate.world import World
 from tests.builders.optimum import a_random_world, a_restless_world, whimsical
 
-SEEDS = range(12)
+SEEDS = range(8)
 
 
 def run(scenario: Scenario, seed: int, watch: Callable[[World], None]) -> World:
