@@ -1,6 +1,7 @@
 """`headrace tune`: search a policy's parameters on training windows, judge them on the others, write them as YAML."""
 
 import json
+import math
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,17 @@ from scaler.simulate.fleet_file import fleet_with
 from scaler.simulate.jobs import Job, Place
 from scaler.simulate.policy_file import PolicyChoice, dump_policy, load_policy
 from scaler.simulate.search_space import knobs_of
-from scaler.simulate.tune import ENDED, Found, Search, enqueue_start, found_in, new_study, open_storage, optimize
+from scaler.simulate.tune import (
+    ENDED,
+    Found,
+    Search,
+    enqueue_start,
+    found_in,
+    new_study,
+    open_storage,
+    optimize,
+    ratio_of,
+)
 from scaler.simulate.windows import Split
 from scaler.traces.trace import TraceError
 
@@ -60,7 +71,7 @@ def run_tune(options: TuneOptions) -> int:
     except (ConfigError, TraceError, ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    print(json.dumps(answer, indent=1) if options.as_json else _for_people(answer))
+    print(json.dumps(answer, indent=1, allow_nan=False) if options.as_json else _for_people(answer))
     return 0
 
 
@@ -73,10 +84,13 @@ def _tuned(options: TuneOptions, policy: PolicyChoice) -> tuple[dict[str, Any], 
     testing = _testing(options.grid)
     with workers(options.jobs) as at_work:
         optima = at_work.run([Job(place=place) for place in (*training, *testing)], options.store, "bounds")
-        bounds = {job.place: figures["cost_usd_per_1k_samples"] for job, figures in optima.items()}
+        costs = {job.place: figures["cost_usd_per_1k_samples"] for job, figures in optima.items()}
+        bounds = {place: cost for place, cost in costs.items() if math.isfinite(cost)}
+        if bounds.keys().isdisjoint(training) or bounds.keys().isdisjoint(testing):
+            raise ValueError("in no window for training, or in none for testing, could anything be trained")
         search = Search(
             policy=policy,
-            bounds={place: bounds[place] for place in training},
+            bounds={place: bounds[place] for place in training if place in bounds},
             seeds=options.grid.seeds,
             trials=options.trials,
             seed=options.seed,
@@ -110,12 +124,12 @@ def _judged(
     found = at_work.run([job for of_seeds in jobs.values() for job in of_seeds], options.store, "judging")
     ratios: dict[str, dict[Place, float]] = {who: {} for who in policies}
     for (who, place), of_seeds in jobs.items():
-        ratios[who][place] = fmean(found[job]["cost_usd_per_1k_samples"] for job in of_seeds) / bounds[place]
+        ratios[who][place] = fmean(ratio_of(found[job], bounds[place]) for job in of_seeds)
     return ratios
 
 
 def _mean(ratios: Mapping[Place, float], places: Sequence[Place]) -> float:
-    return fmean(ratios[place] for place in places)
+    return fmean(ratios[place] for place in places if place in ratios)
 
 
 def _search(search: Search, options: TuneOptions, at_work: Workers) -> Found:

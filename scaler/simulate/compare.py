@@ -9,8 +9,8 @@ Policy
 * The baseline is the one named, or the policy with the lowest mean ratio to the bound over all windows, leaving out the
   default policy wherever there is another: that is the one that the others are baselines to.
 
-Invariants: a window counts for a group only if every policy and the optimum have it; a cost that is infinite (nothing was
-trained) makes an infinite mean, never a missing one.
+Invariants: a policy's cost that is infinite (nothing was trained) makes an infinite mean, never a missing one; a window where
+not even the optimum can train has rows and counts for no group.
 """
 
 import math
@@ -193,14 +193,17 @@ def compare(
     """Group the rows. `defaults`: names of policies that are no baseline wherever there is another.
 
     Raises:
-        ValueError: the baseline named has no row.
+        ValueError: the baseline named has no row, or nothing can be judged.
     """
     kept = tuple(sorted(rows, key=_in_time_order))
     names = [name for name in dict.fromkeys(row.policy for row in kept) if name != OPTIMUM]
     if baseline is not None and baseline not in names:
         raise ValueError(f"the baseline {baseline!r} is none of the policies {', '.join(names)}")
-    chosen = baseline or best_single(kept, set(defaults))
-    return Comparison(rows=kept, groups=tuple(_groups(kept, names, chosen)), baseline=chosen)
+    judged = [row for row in kept if math.isfinite(row.bound_usd_per_1k_samples)]
+    if not judged:
+        raise ValueError("in no window could anything be trained, by any policy")
+    chosen = baseline or best_single(judged, set(defaults))
+    return Comparison(rows=kept, groups=tuple(_groups(judged, names, chosen)), baseline=chosen)
 
 
 def _in_time_order(row: Row) -> tuple[str, str, float, int]:

@@ -3,6 +3,7 @@
 Policy
 * A trial is a set of parameters; its value is the mean over windows and seeds of cost per sample over the bound of that
   window, so that windows where everything is dear weigh no more than others. All trials meet the same windows and seeds.
+  A run that trains nothing counts as `WORST_RATIO`; a window where not even the optimum trains is none.
 * Windows come in one shuffled order, the same for every trial; after each the running mean is reported, and a trial whose
   mean is above the median of those that came to their end, at the same window, is given up. (optuna's own median pruner
   looks at a trial's best report, and a mean over windows is at its best wherever the easy windows happen to be.)
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from statistics import fmean, median
+from typing import Any
 
 import optuna
 from optuna.pruners import BasePruner
@@ -145,11 +147,16 @@ def value_of(trial: optuna.Trial, search: Search, store: Path | None) -> float:
     ratios: list[float] = []
     for step, (place, seed) in enumerate(search.order):
         figures = run_job(Job(place=place, policy=policy, seed=seed), store)
-        ratios.append(min(WORST_RATIO, figures["cost_usd_per_1k_samples"] / search.bounds[place]))
+        ratios.append(ratio_of(figures, search.bounds[place]))
         trial.report(fmean(ratios), step)
         if trial.should_prune():
             raise optuna.TrialPruned
     return fmean(ratios)
+
+
+def ratio_of(figures: Mapping[str, Any], bound: float) -> float:
+    """Cost over a finite bound, at most `WORST_RATIO`."""
+    return min(WORST_RATIO, float(figures["cost_usd_per_1k_samples"]) / bound)
 
 
 def _suggested(trial: optuna.Trial, policy: PolicyChoice) -> PolicyChoice:

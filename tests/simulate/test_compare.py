@@ -106,6 +106,15 @@ def test_a_policy_that_trains_nothing_has_an_infinite_mean_and_no_number_in_json
     assert [row["ratio"] for row in comparison.to_json()["rows"] if row["policy"] == "ours"].count(None) == 1
 
 
+def test_a_window_where_not_even_the_optimum_trains_has_rows_and_counts_for_no_group() -> None:
+    comparison = compare(some_rows([1.0, math.inf, 1.0], base=[2.0, math.inf, 2.0]))
+
+    assert len(comparison.rows) == 6
+    assert {group.windows for group in comparison.groups} == {2}
+    with pytest.raises(ValueError, match="in no window could anything be trained"):
+        compare(some_rows([math.inf], base=[math.inf]))
+
+
 @settings(deadline=None, max_examples=50)
 @given(bound=costs, base=costs, ours=costs)
 def test_an_interval_holds_its_value(bound: list[float], base: list[float], ours: list[float]) -> None:
