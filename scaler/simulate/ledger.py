@@ -254,7 +254,8 @@ class SimulatedLedger:
         left_s = group.lane_left_s
         lease = self.running.get(group.number)
         if lease is not None:
-            left_s -= min(left_s, max(0.0, self._kernel.now_s - lease.begun_s))
+            until_s = min(self._kernel.now_s, lease.stopped_s)
+            left_s -= min(left_s, max(0.0, until_s - lease.begun_s))
         return 1.0 - left_s / self._lane_s
 
     def check(self) -> list[str]:

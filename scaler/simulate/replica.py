@@ -1,5 +1,6 @@
 """A simulated worker replica, its offering's state, and a lease: plain records that the rooms of the world share."""
 
+import math
 from dataclasses import dataclass, field
 
 from scaler.model.capacity import ReplicaPhase
@@ -12,7 +13,7 @@ from scaler.simulate.scenario import OfferingModel
 class Lease:
     """A replica's hold on a group. The lane is taken until `lane_ends_s`, the group is complete at `ends_s`."""
 
-    __slots__ = ("begun_s", "ends_s", "group", "holder", "in_lane", "lane_ends_s", "live")
+    __slots__ = ("begun_s", "ends_s", "group", "holder", "in_lane", "lane_ends_s", "live", "stopped_s")
 
     def __init__(self, group: Group, holder: "Replica", begun_s: float, lane_s: float, run_s: float) -> None:
         self.group = group
@@ -22,6 +23,8 @@ class Lease:
         self.ends_s = begun_s + run_s
         self.in_lane = True
         self.live = True
+        self.stopped_s = math.inf
+        """When its holder was lost: nothing is generated after it, though nobody may know yet."""
 
 
 @dataclass(slots=True, eq=False)

@@ -122,6 +122,14 @@ class Station:
         self._idle.pop(replica.replica_id, None)
         self._look_drained(replica)
 
+    def stop(self, replica: Replica) -> None:
+        """A replica is lost with what it holds: its leases end by themselves no more."""
+        self._idle.pop(replica.replica_id, None)
+        for lease in replica.leases.values():
+            self._end(lease)
+            lease.stopped_s = self._kernel.now_s
+        self._idle.pop(replica.replica_id, None)
+
     def give_back(self, replica: Replica, at_s: float, *, published: bool) -> None:
         """All that a replica holds goes back; it did its work until `at_s`."""
         leases = list(replica.leases.values())

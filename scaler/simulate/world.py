@@ -141,7 +141,7 @@ class World:
 
     def _lost(self, replica: Replica) -> None:
         """Its leases run out, unless the controller gives them back before."""
-        self.stations[replica.stage].close(replica)
+        self.stations[replica.stage].stop(replica)
         lost_at_s = self.kernel.now_s
         replica.lost_at_s = lost_at_s
         if replica.leases:
@@ -196,7 +196,11 @@ class World:
             self.ledger.running
         ):
             broken.append(f"{len(rollout)} leases held, {len(self.ledger.running)} known to the ledger")
-        broken += [f"{lease.group.number} is held by one that is not live" for lease in held if not lease.live]
+        broken += [
+            f"{lease.group.number} goes on with one that is gone, or stands still with one that is there"
+            for lease in held
+            if lease.live is lease.holder.gone
+        ]
         return broken
 
     def result(self) -> Run:

@@ -148,3 +148,19 @@ def test_warm_replicas_start_where_it_is_cheapest_and_there_is_room() -> None:
     scenario = a_scenario(a_capacity("a", (0, 1), price=5), a_capacity("b", (0, 8), price=9), warm_replicas=4)
     assert warm_start(scenario) == {("spot", "g/a/spot"): 1, ("spot", "g/b/spot"): 3}
     assert simulate(scenario).timeline.held["g/b/spot"][0] == pytest.approx(3)
+
+
+def test_a_replica_that_died_without_notice_finishes_nothing() -> None:
+    """Not even in the moments before anybody knows: what it held goes on elsewhere."""
+    taking = a_capacity("a", (0, 6), (2, 1), (4, 6), (6, 0))
+    scenario = a_scenario(taking, sizing=6, warm_replicas=6, notices=NoticeModel(none_ratio=1.0, late_ratio=0.0))
+    lost: dict[str, set[int]] = {}
+
+    def look(world: World) -> None:
+        for replica in world.cloud.replicas.values():
+            if replica.gone:
+                held = set(replica.leases)
+                assert lost.setdefault(replica.replica_id, held) == held
+
+    assert simulate(scenario, watch=look).summary.interruptions_unnoticed > 5
+    assert any(lost.values())
