@@ -154,6 +154,13 @@ def test_a_replica_that_died_without_notice_finishes_nothing() -> None:
     """Not even in the moments before anybody knows: what it held goes on elsewhere."""
     taking = a_capacity("a", (0, 6), (2, 1), (4, 6), (6, 0))
     scenario = a_scenario(taking, sizing=6, warm_replicas=6, notices=NoticeModel(none_ratio=1.0, late_ratio=0.0))
+    # Units of 3 seconds, and a trainer that takes all there are: some would end in the two seconds before anybody knows.
+    scenario = replace(
+        scenario,
+        generation=replace(scenario.generation, tokens_per_s=1000.0),
+        trainer=replace(scenario.trainer, train_s=0.5, publish_s=0.5),
+        end_s=7 * HOUR_S,
+    )
     lost: dict[str, set[int]] = {}
 
     def look(world: World) -> None:
