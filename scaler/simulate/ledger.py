@@ -166,7 +166,7 @@ class SimulatedLedger:
         resume_s = self._scenario.generation.resume_s if group.tokens_each else 0.0
         ran_s = max(0.0, at_s - lease.begun_s - resume_s)
         interval_s = self._scenario.generation.progress_s
-        kept_s = ran_s if published or not interval_s else ran_s // interval_s * interval_s
+        kept_s = ran_s if published or not interval_s else min(ran_s, ran_s // interval_s * interval_s)
         before = shape.done(group.tokens_each)
         reached = shape.done(group.tokens_each + ran_s * self._rate)
         group.tokens_each = min(float(shape.longest), group.tokens_each + kept_s * self._rate)
