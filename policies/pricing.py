@@ -13,7 +13,7 @@ Non-goals: how many replicas are wanted.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from policies.merit import Candidate
@@ -24,6 +24,7 @@ from scaler.model.capacity import ReplicaPhase
 from scaler.model.snapshot import ReplicaView
 
 LEAST_WEIGHT = 0.5
+FINE_H = 1.25
 YOUNG_H = 0.25
 
 
@@ -52,6 +53,8 @@ class Pricing:
     keep_ratio: float
     refunds_count: bool
     refusals_count: bool
+    rents: dict[str, Rent] = field(default_factory=dict)
+    """Kept: each offering is asked for its terms more than once."""
 
     def options(self, offer: Offer) -> list[Option]:
         """The replicas held there, at what they cost from now on, and those that may be asked for."""
@@ -98,13 +101,15 @@ class Pricing:
         return max(0.0, self.launch_h - age_h(replica, self.now_s))
 
     def _rent(self, offer: Offer) -> Rent:
-        refund_s = offer.billing.refund_if_interrupted_within_s if self.refunds_count and offer.spot else 0.0
-        return Rent(
-            usd_per_h=offer.usd_per_h,
-            hazards_per_h=self.history.hazards_per_h(offer),
-            refund_h=refund_s / HOUR_S,
-            loss_usd=offer.usd_per_h * self.launch_h,
-        )
+        if offer.name not in self.rents:
+            refund_s = offer.billing.refund_if_interrupted_within_s if self.refunds_count and offer.spot else 0.0
+            self.rents[offer.name] = Rent(
+                usd_per_h=offer.usd_per_h,
+                hazards_per_h=self.history.hazards_per_h(offer),
+                refund_h=refund_s / HOUR_S,
+                loss_usd=offer.usd_per_h * self.launch_h,
+            )
+        return self.rents[offer.name]
 
     def _used_h(self, offer: Offer) -> float:
         return self.use_h if offer.spot else self.stand_in_h
@@ -118,5 +123,9 @@ class Pricing:
 
 
 def _about(hours: float) -> float:
-    """Rounded to a minute up to a day, beyond which age makes no difference: so that most replicas share their sums."""
-    return round(min(hours, 24.0) * 60) / 60
+    """Rounded, so that most replicas share their sums: to a minute as long as refunds may hang on it, then to a quarter.
+
+    Beyond a day age makes no difference.
+    """
+    parts = 60 if hours < FINE_H else 4
+    return round(min(hours, 24.0) * parts) / parts

@@ -45,6 +45,8 @@ class Rent:
 
     def _integrate(self, from_h: float, to_h: float) -> tuple[float, float, float]:
         """(integral of S, integral of x h S, S at the end) over these ages; nothing where they are the wrong way round."""
+        if to_h <= from_h:
+            return 0.0, 0.0, 1.0
         survived_h, taken_h, survival, begin = 0.0, 0.0, 1.0, from_h
         for hazard, bound in zip(self.hazards_per_h, (*AGE_BOUNDS_H, math.inf), strict=True):
             span = min(bound, to_h) - begin
