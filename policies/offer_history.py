@@ -12,6 +12,7 @@ Non-goals: losses without notice (about 1 %) are not seen here; they show as dem
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -87,7 +88,7 @@ MEAN_PRIOR_PER_H = _mean_prior()
 
 def bucket_of(age_h: float) -> int:
     """The age bucket of an age."""
-    return sum(age_h >= bound for bound in AGE_BOUNDS_H)
+    return bisect_right(AGE_BOUNDS_H, age_h)
 
 
 def age_h(replica: ReplicaView, now_s: float) -> float:

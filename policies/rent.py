@@ -18,9 +18,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from policies.offer_history import AGE_BOUNDS_H
+from policies.offer_history import AGE_BOUNDS_H, bucket_of
 
 NEXT_TO_NOTHING = 1e-9
+BUCKET_ENDS_H = (*AGE_BOUNDS_H, math.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +49,11 @@ class Rent:
         if to_h <= from_h:
             return 0.0, 0.0, 1.0
         survived_h, taken_h, survival, begin = 0.0, 0.0, 1.0, from_h
-        for hazard, bound in zip(self.hazards_per_h, (*AGE_BOUNDS_H, math.inf), strict=True):
-            span = min(bound, to_h) - begin
-            if span <= 0:
-                continue
+        for bucket in range(bucket_of(from_h), len(BUCKET_ENDS_H)):
+            if begin >= to_h:
+                break
+            hazard, bound = self.hazards_per_h[bucket], BUCKET_ENDS_H[bucket]
+            span = (min(to_h, bound)) - begin
             left = math.exp(-hazard * span)
             here = span if hazard * span < NEXT_TO_NOTHING else (1 - left) / hazard
             survived_h += survival * here
