@@ -21,7 +21,7 @@ from tests.builders.scenarios import HOUR_S, a_capacity, a_scenario
 from tests.builders.traces import measured
 
 CHANGEOVER_S, DEADLINE_S, WORK_S = 720.0, 60 * HOUR_S, 48 * HOUR_S
-STARTS_H = (0, 360)
+STARTS_H = (0, 240, 480)
 SPOT_USD_PER_H, ON_DEMAND_USD_PER_H = 0.918, 3.06
 PUBLISHED_H = 25.1
 
