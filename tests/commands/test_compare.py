@@ -186,7 +186,7 @@ def test_a_trace_that_is_too_short_is_one_window_and_says_so(tmp_path: Path) -> 
 
 
 def test_an_interrupt_ends_a_comparison_without_a_trace_of_python(tmp_path: Path) -> None:
-    code = "import os, signal\nfrom scaler.simulate import jobs\n" + _INTERRUPTED
+    code = "import signal\nfrom scaler.simulate import jobs\n" + _INTERRUPTED
     words = ["--policies", POLICIES, "--scenarios", "small", "--hours", "0.5", "--store", str(tmp_path)]
     ended = subprocess.run(
         [sys.executable, "-c", code, "compare", *words], timeout=60, check=False, capture_output=True, text=True
@@ -200,7 +200,7 @@ _INTERRUPTED = """
 from scaler.cli import app
 
 def interrupt(*args):
-    os.kill(os.getpid(), signal.SIGINT)
+    signal.raise_signal(signal.SIGINT)
 
 jobs._compute = interrupt
 app()
