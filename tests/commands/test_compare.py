@@ -199,6 +199,9 @@ def test_an_interrupt_ends_a_comparison_without_a_trace_of_python(tmp_path: Path
 _INTERRUPTED = """
 from scaler.cli import app
 
+# A shell that runs the tests in the background has interrupts ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 def interrupt(*args):
     signal.raise_signal(signal.SIGINT)
 
