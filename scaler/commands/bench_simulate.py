@@ -18,7 +18,6 @@ from scaler.simulate.scenario import Scenario
 from scaler.simulate.world import World
 
 SCENARIO = "case-a"
-HOUR_S = 3600.0
 DAYS = (1, 2, 4, 7)
 FLEETS = (25, 100, 400, 1000)
 FLEET_HOURS = 6.0

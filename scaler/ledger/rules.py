@@ -11,8 +11,7 @@ from scaler.model.work import Progress, ProgressDelta, Resume, VersionSpan, Work
 
 def admissible(settings: JobSettings, running: int, buffered: int) -> int:
     """Units that may be leased now; see `JobSettings` for the formula. Never negative."""
-    bound = (settings.max_staleness + 1) * settings.batch_samples * settings.batches_per_version
-    return max(0, min(settings.max_concurrent - running, bound - buffered - running))
+    return max(0, min(settings.max_concurrent - running, settings.admitted_samples - buffered - running))
 
 
 def too_stale(oldest_version: int, trainer_version: int, max_staleness: int) -> bool:

@@ -98,8 +98,7 @@ class ValkeyLedger:
 
     def configure(self, settings: JobSettings) -> None:
         """Set the job's rules."""
-        bound = (settings.max_staleness + 1) * settings.batch_samples * settings.batches_per_version
-        limits = (bound, settings.max_concurrent, settings.max_staleness)
+        limits = (settings.admitted_samples, settings.max_concurrent, settings.max_staleness)
         rules = {
             "on_stale": settings.on_stale.value,
             "unit_failure_limit": settings.unit_failure_limit,

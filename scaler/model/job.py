@@ -44,6 +44,11 @@ class JobSettings:
         """Samples in one batch."""
         return self.batch_groups * self.group_size
 
+    @property
+    def admitted_samples(self) -> int:
+        """The most that buffer and flight together may hold: what is admitted can still be trained on in time."""
+        return (self.max_staleness + 1) * self.batch_samples * self.batches_per_version
+
 
 class Phase(StrEnum):
     """The phases of a policy iteration, as the trainer sees them."""

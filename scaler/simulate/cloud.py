@@ -17,9 +17,7 @@ from scaler.simulate.delays import draw
 from scaler.simulate.kernel import Kernel
 from scaler.simulate.replica import OfferingState, Replica
 from scaler.simulate.scenario import AgeHazard, OfferingModel, Scenario
-from scaler.simulate.tally import Tally
-
-HOUR_S = 3600.0
+from scaler.simulate.tally import HOUR_S, Tally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

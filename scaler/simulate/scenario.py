@@ -21,7 +21,6 @@ The accounting that world and optimum share
   earns nothing. Policies and optimum alike.
 """
 
-import math
 from dataclasses import dataclass, field
 
 from scaler.model.capacity import CapacityType, Offering
@@ -225,7 +224,7 @@ class Scenario:
     @property
     def stock_bound_samples(self) -> int:
         """The most that buffer and flight together may hold (admission)."""
-        return (self.job.max_staleness + 1) * self.job.batch_samples * self.job.batches_per_version
+        return self.job.admitted_samples
 
     @property
     def draw_slack_samples(self) -> float:
@@ -248,8 +247,3 @@ def warm_start(scenario: Scenario) -> dict[tuple[str, str], int]:
             found[model.key] = taken
             left -= taken
     return found
-
-
-def ceiling_fits(scenario: Scenario) -> bool:
-    """Whether the ceiling leaves room: n* is at most 0.9 of it."""
-    return math.ceil(scenario.balance_replicas) <= 0.9 * scenario.fleet.stages[0].guard_rails.max_replicas

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import Literal
 
+from scaler.config.convert import settings_of
 from scaler.config.scalars import Flag, Name, PlainText, PositiveDuration, Ratio
 from scaler.config.schema import Job
 from scaler.config.stage import Drain, GuardRails
@@ -91,7 +92,7 @@ class Spec(YamlModel):
     @property
     def stock_bound_samples(self) -> int:
         """Most that buffer and flight together may hold."""
-        return (self.job.max_staleness + 1) * self.batch_samples * self.job.batches_per_version
+        return settings_of(self.job).admitted_samples
 
     @property
     def balance_replicas(self) -> float:

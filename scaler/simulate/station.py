@@ -128,13 +128,11 @@ class Station:
         for lease in replica.leases.values():
             self._end(lease)
             lease.stopped_s = self._kernel.now_s
-        self._idle.pop(replica.replica_id, None)
 
     def give_back(self, replica: Replica, at_s: float, *, published: bool) -> None:
         """All that a replica holds goes back; it did its work until `at_s`."""
         leases = list(replica.leases.values())
         replica.leases.clear()
-        self._idle.pop(replica.replica_id, None)
         for lease in leases:
             self._end(lease)
             self._work.give_back(lease, at_s, published=published)

@@ -5,6 +5,7 @@ The default world: a trainer that takes 1 sample a second in batches of 8 groups
 static fleet of 4 that is warm from the start.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -118,3 +119,8 @@ def with_lengths(scenario: Scenario, median_tokens: float, sigma: float) -> Scen
     lengths = LengthModel(median_tokens=median_tokens, sigma=sigma, most_tokens=scenario.generation.lengths.most_tokens)
     rate = lengths.mean_tokens / scenario.mean_unit_s
     return replace(scenario, generation=replace(scenario.generation, lengths=lengths, tokens_per_s=rate))
+
+
+def ceiling_fits(scenario: Scenario) -> bool:
+    """Whether the ceiling leaves room: n* is at most 0.9 of it."""
+    return math.ceil(scenario.balance_replicas) <= 0.9 * scenario.fleet.stages[0].guard_rails.max_replicas

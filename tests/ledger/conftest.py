@@ -27,3 +27,9 @@ def ledger(ledger_factory: LedgerFactory) -> Ledger:
     client.configure(settings())
     client.register(identity("w1"))
     return client
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a SQLite ledger goes."""
+    return tmp_path / "ledger.db"

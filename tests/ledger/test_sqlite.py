@@ -13,7 +13,7 @@ from scaler.ledger.audit import audit
 from scaler.ledger.contract import CommitOutcome, LedgerRefused, LedgerUnavailable, StaleEpoch
 from scaler.ledger.history import EventKind
 from scaler.ledger.registry import open_ledger
-from scaler.ledger.sqlite import SqliteLedger, open_path, open_url
+from scaler.ledger.sqlite import open_path, open_url
 from tests.builders.ledger import (
     READY,
     TTL_S,
@@ -21,28 +21,13 @@ from tests.builders.ledger import (
     commit_of,
     delta,
     groups,
-    identity,
     ids,
     lease_all,
     release_of,
     run_units,
     settings,
 )
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.db"
-
-
-def begin(path: Path, job: str = "job") -> SqliteLedger:
-    """A configured job with a worker and two groups of two."""
-    ledger = open_path(path, job, busy_timeout_s=0.05)
-    ledger.configure(settings())
-    ledger.register(identity("w1"))
-    ledger.put_units(groups(2))
-    return ledger
-
+from tests.builders.sqlite_ledger import begin
 
 # --- opening ----------------------------------------------------------------------------------------------------------
 

@@ -3,10 +3,8 @@
 import sqlite3
 from pathlib import Path
 
-import pytest
-
 from scaler.ledger.contract import CommitOutcome, UnitState
-from scaler.ledger.sqlite import SqliteLedger, open_path
+from scaler.ledger.sqlite import open_path
 from scaler.model.job import OnStale
 from scaler.model.work import ReleaseReason
 from tests.builders.ledger import (
@@ -24,21 +22,7 @@ from tests.builders.ledger import (
     settings,
     states,
 )
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.db"
-
-
-def begin(path: Path, job: str = "job") -> SqliteLedger:
-    """A configured job with a worker and two groups of two."""
-    ledger = open_path(path, job, busy_timeout_s=0.05)
-    ledger.configure(settings())
-    ledger.register(identity("w1"))
-    ledger.put_units(groups(2))
-    return ledger
-
+from tests.builders.sqlite_ledger import begin
 
 LONG = 20_000
 """Tokens of a body of more than 64 KiB."""

@@ -26,11 +26,6 @@ from tests.builders.ledger import TTL_S, commit_of, groups, identity, lease_all,
 PROCESSES = get_context("fork")
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.db"
-
-
 def begin(path: Path) -> SqliteLedger:
     """A configured job with the workers w0 to w3 and eight groups of two."""
     ledger = open_path(path, "job")

@@ -12,12 +12,12 @@ from scaler.model.capacity import CapacityType
 from scaler.model.spec import PolicySpec
 from scaler.simulate.loading import load_scenario, open_trace
 from scaler.simulate.policy_file import PolicyChoice
-from scaler.simulate.scenario import ceiling_fits
 from scaler.simulate.world import simulate
 from scaler.traces.offering_events import dump
 from scaler.traces.trace import CapacityTrace, Series, TraceError
 from tests.builders.fleet_yaml import changed
 from tests.builders.scenario_yaml import a_document, fixed, plenty, the_scenario
+from tests.builders.scenarios import ceiling_fits
 from tests.builders.traces import a_trace
 
 DAY_S = 86400.0

@@ -8,9 +8,10 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from scaler.simulate.loading import load_scenario, open_trace, shipped_scenarios
-from scaler.simulate.scenario import Scenario, ceiling_fits
+from scaler.simulate.scenario import Scenario
 from scaler.simulate.world import simulate
 from tests.builders.scenario_yaml import fixed, plenty
+from tests.builders.scenarios import ceiling_fits
 from tests.builders.traces import measured
 
 NAMES = ("aws-48-nodes", "case-a", "case-b", "case-d", "small", "thousand-accelerators")
