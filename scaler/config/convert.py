@@ -74,6 +74,7 @@ def _pool(pool: Pool) -> PoolSpec:
         launch_timeout_s=pool.launch_timeout_s,
         refusal_backoff_initial_s=pool.refusal_backoff_initial_s,
         refusal_backoff_max_s=pool.refusal_backoff_max_s,
+        duties=pool.provider.duties,
     )
 
 

@@ -9,7 +9,24 @@ class NoticeKind(StrEnum):
 
     SPOT_INTERRUPTION = "spot_interruption"
     REBALANCE_RECOMMENDATION = "rebalance_recommendation"
-    """Only a hint: no deadline binds it."""
+    """Only a hint: no deadline binds it, and it is forgotten after a while."""
+    SCHEDULED_CHANGE = "scheduled_change"
+    """AWS Health or instance status: retirement, stop, reboot or maintenance at a time hours or days ahead."""
+    CAPACITY_RESERVATION_END = "capacity_reservation_end"
+    """A capacity block ends, or an interruptible reservation is taken back."""
+    STATE_CHANGE = "state_change"
+    """The instance stops or has stopped: nothing can be handed over any more."""
+    LIFECYCLE_HOOK = "lifecycle_hook"
+    """Its Auto Scaling group ends it and waits for the hook to be completed."""
+    NODE_DISRUPTED = "node_disrupted"
+    """Whoever owns the node says that it goes: a taint or condition set by Karpenter, a termination handler or a node monitor."""
+
+
+BINDING = frozenset(set(NoticeKind) - {NoticeKind.REBALANCE_RECOMMENDATION})
+"""Kinds after which the instance goes, whatever we do."""
+
+TAKEN_BY_CLOUD = frozenset({NoticeKind.SPOT_INTERRUPTION, NoticeKind.CAPACITY_RESERVATION_END, NoticeKind.STATE_CHANGE})
+"""Kinds where the cloud ends the instance itself: we never do, or the refund of its first hour is lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
