@@ -10,7 +10,7 @@ from typing import Any
 @cache
 def instance_types() -> dict[str, dict[str, Any]]:
     """DescribeInstanceTypes' entries by name."""
-    packed = files("moto.ec2").joinpath("resources/instance_types.json.gz").read_bytes()
+    packed = files("moto").joinpath("ec2/resources/instance_types.json.gz").read_bytes()
     found: dict[str, dict[str, Any]] = json.loads(gzip.decompress(packed))
     return found
 

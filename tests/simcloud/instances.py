@@ -109,11 +109,16 @@ class Instances:
     def launch(self, spec: LaunchSpec, zone: str) -> Instance | Refusal:
         """One instance, pending, or why not."""
         offering = Offering(spec.instance_type, zone, spec.market)
-        used = sum(vcpus(o.instance_type) * n for o, n in self._held.items() if o.market == spec.market)
         refusal = self._market.refusal(
-            offering, running=self._held[offering], market_vcpus=used, max_price_usd=spec.max_price_usd
+            offering,
+            running=self._held[offering],
+            market_vcpus=lambda: self._vcpus(spec.market),
+            max_price_usd=spec.max_price_usd,
         )
         return refusal if refusal is not None else self._begin(spec, zone)
+
+    def _vcpus(self, market: str) -> int:
+        return sum(vcpus(one.instance_type) * n for one, n in self._held.items() if one.market == market)
 
     def _begin(self, spec: LaunchSpec, zone: str) -> Instance:
         number = next(self._numbers)

@@ -4,6 +4,7 @@ Non-goals: bids, placement groups, reservations' own capacity. Texts are AWS's, 
 scaling activities as people quote them.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -96,7 +97,7 @@ class Market:
         return self.scores.get((instance_type, zone), 1 if free == 0 else 9)
 
     def refusal(
-        self, offering: Offering, *, running: int, market_vcpus: int, max_price_usd: float | None
+        self, offering: Offering, *, running: int, market_vcpus: Callable[[], int], max_price_usd: float | None
     ) -> Refusal | None:
         """Why one more instance cannot be had; None: it can."""
         if offering in self._refusals:
@@ -108,7 +109,7 @@ class Market:
             if max_price_usd < asked:
                 return _price_too_low(max_price_usd, asked)
         limit = self._quota_vcpus.get(offering.market)
-        if limit is not None and market_vcpus + vcpus(offering.instance_type) > limit:
+        if limit is not None and market_vcpus() + vcpus(offering.instance_type) > limit:
             return _quota(offering.market, limit)
         return _insufficient(offering) if self.free(offering, running) == 0 else None
 
