@@ -47,8 +47,8 @@ def started(*with_: str) -> ControlPlane:
 
 
 _API = _Shared()
-_CLUSTER = _Shared("controllers", "scheduler", "kwok", "kuberay", "lws")
-_KARPENTER = _Shared("controllers", "scheduler", "kwok", "kuberay", "lws", "karpenter")
+_CLUSTER = _Shared("controllers", "scheduler", "kwok")
+_KARPENTER = _Shared("controllers", "scheduler", "kwok", "karpenter", "kuberay", "lws")
 
 
 @pytest.fixture(scope="session")
@@ -60,13 +60,13 @@ def api_server() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[ControlPlane]:
-    """With controllers, scheduler, kwok, the KubeRay operator and LeaderWorkerSet: workloads run on nodes that are made."""
+    """With controllers, the scheduler and kwok: pods of workloads run on nodes that are made."""
     with _CLUSTER.use() as plane:
         yield plane
 
 
 @pytest.fixture(scope="session")
 def karpenter_cluster() -> Iterator[ControlPlane]:
-    """As `cluster`, and Karpenter makes nodes for pods that find none."""
+    """As `cluster`, with the KubeRay operator, LeaderWorkerSet, and Karpenter, which does nothing before it has a NodePool."""
     with _KARPENTER.use() as plane:
         yield plane
