@@ -2,7 +2,8 @@
 
 Policy (design sections 3 and 5b): up by relative launches with the token of the persisted intent; down only by naming the
 instance, with decrement, once its worker has handed over and, where a Kubernetes object counts workers, its pod is gone.
-Instances count by their lifecycle state. A group that could change its own size, or take instances by itself, is refused with the remedy.
+Instances count by their lifecycle state. A group that could change its own size, or take instances by itself, is refused
+with the remedy.
 
 What is ours is known by tags (`scaler.act._ec2.members`), written when a launch has been answered; an instance without tags is
 adopted under its own id. Detached instances, which EC2 is taking, are listed by their tags until they are gone.

@@ -1,7 +1,8 @@
 """Pool on an EKS managed node group: EKS owns an Auto Scaling group, drains and replaces what it interrupts; we count.
 
 How it is raised. EKS itself offers `UpdateNodegroupConfig`, whose `desiredSize` is absolute, which takes one change at a time
-and makes the group UPDATING, in which state we hold: useless for launches that come one by one, and a late one would lower the group.
+and makes the group UPDATING, in which state we hold: useless for launches that come one by one, and a late one would
+lower the group.
 So instances are launched on the node group's own Auto Scaling group, by `LaunchInstances` as on a group of ours (relative, with
 the intent's token, refusals at once). EKS allows that group to be sized from outside (Cluster Autoscaler does so), and the
 desired size that EKS shows follows it. Where the Region does not know that call, the desired capacity of the Auto Scaling
@@ -20,8 +21,9 @@ How it is lowered: a named instance with decrement on its Auto Scaling group, af
 Noticed instances are left to EKS (`Duties.detaches` is False), so `detach` does nothing.
 
 Refused: several zones (EKS's AZRebalance cannot be suspended and ends instances that work) unless that is accepted; several
-instance types or another way of buying than the offerings say; what else writes the count. EKS puts Cluster Autoscaler's discovery tags on
-every managed group by itself: as long as they are there nobody can tell that none acts on them, so they have to be taken away.
+instance types or another way of buying than the offerings say; what else writes the count. EKS puts Cluster Autoscaler's
+discovery tags on every managed group by itself, and from here nobody can tell whether one acts on them: they have to be taken
+away, or accepted by who knows.
 """
 
 from collections.abc import Mapping
@@ -60,6 +62,8 @@ class EksNodeGroupSettings(GroupSettings):
     node_group: str
     accept_az_rebalance: bool = False
     """Nodes that work may be ended by AWS to even zones out."""
+    accept_autoscaler_tags: bool = False
+    """No Cluster Autoscaler acts on the tags that EKS offers the group by."""
 
 
 class EksNodeGroupPool:
@@ -165,7 +169,10 @@ class EksNodeGroupPool:
         async def judge(reading: Reading) -> str | None:
             described = await self._describe()
             own = self._refused(described, reading) if described else "the node group is gone"
-            return own or refused_managed(reading, await place.surveyor.look(), settings.offerings)
+            around = await place.surveyor.look()
+            return own or refused_managed(
+                reading, around, settings.offerings, tags_accepted=settings.accept_autoscaler_tags
+            )
 
         return GroupPool(site_of(settings, place, self._pool, judge), falls_back=True, protects=True)
 

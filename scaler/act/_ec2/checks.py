@@ -93,14 +93,19 @@ def refused(reading: Reading, surroundings: Surroundings, offerings: Iterable[Of
     return next(iter(found), None)
 
 
-def refused_managed(reading: Reading, surroundings: Surroundings, offerings: Iterable[Offering]) -> str | None:
-    """The same for the group of an EKS node group, which EKS owns: what EKS sets is EKS's, the count's other writers are not."""
+def refused_managed(
+    reading: Reading, surroundings: Surroundings, offerings: Iterable[Offering], *, tags_accepted: bool
+) -> str | None:
+    """The same for the group of an EKS node group, which EKS owns: what EKS sets is EKS's, the count's other writers are not.
+
+    `tags_accepted`: somebody vouches that no Cluster Autoscaler acts on its tags.
+    """
     group = reading.group
     if group is None:
         return "the node group's Auto Scaling group is gone: repair or recreate the node group"
     found = (
         *_foreign_writers(group, surroundings),
-        *_cluster_autoscaler(group),
+        *(() if tags_accepted else _cluster_autoscaler(group)),
         *_refresh(surroundings),
         *_suspended(group),
         *shape(reading, tuple(offerings)),

@@ -6,6 +6,7 @@ small, and they are no guarantee). A Region or user without placement scores goe
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -24,6 +25,8 @@ _PRICES_S = 300.0
 _SCORES_S = 3600.0
 _FAILED = frozenset({"Failed", "Cancelled"})
 _ENDED = _FAILED | {"Successful"}
+_SET_BY_USER = "explicitly set group desired capacity"
+"""In an activity's cause: somebody wrote the size, by hand or by a program."""
 _OF_CAPACITY = frozenset({AwsFault.INSUFFICIENT_CAPACITY, AwsFault.QUOTA})
 
 
@@ -36,6 +39,7 @@ class News:
         self._clock = clock
         self._due_s: dict[str, float] = {}
         self._silent: set[str] = set()
+        self._told: frozenset[str] = frozenset()
         self._zone_ids: dict[str, tuple[str, str]] = {}
         self._prices: dict[tuple[str, str], float] = {}
         self._scores: dict[tuple[str, str], int] = {}
@@ -60,6 +64,7 @@ class News:
             "autoscaling", "DescribeScalingActivities", AutoScalingGroupName=self._group, MaxRecords=100
         )
         self.activities = tuple(answer.get("Activities", ()))
+        self._tell_foreign_writes()
 
     def launching_by_itself(self, listed: Iterable[str]) -> int:
         """Launches of the group's own that are under way and not listed yet."""
@@ -104,6 +109,14 @@ class News:
         ]
         return max(times) - (self._aws.ahead_s() or 0.0) if times else None
 
+    def _tell_foreign_writes(self) -> None:
+        """Each absolute write of the size is told once, ours as well where we have to write it; nothing else follows."""
+        writes = [item for item in self.activities if _SET_BY_USER in str(item.get("Cause", ""))]
+        for item in writes:
+            if item["ActivityId"] not in self._told:
+                log.warning("desired_capacity_was_set", group=self._group, cause=item["Cause"])
+        self._told = frozenset(item["ActivityId"] for item in writes)
+
     async def _when_due(self, what: str, every_s: float, read: Callable[[], Awaitable[None]]) -> None:
         now_s = self._clock.monotonic_s()
         if now_s < self._due_s.get(what, float("-inf")):
@@ -126,7 +139,7 @@ class News:
             "SpotPriceHistory",
             InstanceTypes=sorted({offering.instance_type for offering in spot}),
             ProductDescriptions=["Linux/UNIX"],
-            StartTime=self._clock.now_s() + (self._aws.ahead_s() or 0.0),
+            StartTime=datetime.fromtimestamp(self._clock.now_s() + (self._aws.ahead_s() or 0.0), UTC),
         )
         oldest_first = sorted(found, key=lambda item: seconds(item.get("Timestamp"), 0.0))
         self._prices |= {
