@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from scaler.act._ec2.asked import Asked, Launches
-from scaler.act._ec2.checks import Surveyor
+from scaler.act._ec2.checks import Surroundings, Surveyor
 from scaler.act._ec2.identity import Identity
 from scaler.act._ec2.news import News
 from scaler.act._ec2.reading import GroupReader, Reading
@@ -52,6 +52,14 @@ class GroupPlace:
                 own=own,
             )
         )
+
+    async def around(self, reading: Reading) -> Surroundings:
+        """What is set up around the group, where there is one.
+
+        Raises:
+            AwsError: as `Surveyor.look`.
+        """
+        return Surroundings() if reading.group is None else await self.surveyor.look()
 
     def aws_now_s(self) -> float:
         """Now, on AWS's clock."""
