@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from scaler.act._ec2.asked import Asked, Launches
+from scaler.act._ec2.asked import REPEATED_S, SLACK_S, Asked, Launches
 from scaler.act._ec2.checks import Surroundings, Surveyor
 from scaler.act._ec2.identity import Identity
 from scaler.act._ec2.news import News
@@ -49,6 +49,7 @@ class GroupPlace:
                 nodes=nodes,
                 asked_at_s=self.aws_now_s(),
                 begun_s=self.clock.monotonic_s(),
+                reach_s=SLACK_S if self.sync else REPEATED_S,
                 own=own,
             )
         )
@@ -79,6 +80,7 @@ class GroupPlace:
     def wrote_desired(self, desired: int) -> None:
         """The desired capacity was written."""
         self._written = self.clock.monotonic_s(), desired
+        self.news.written.append(desired)
         self.reader.wrote()
 
     def may_leave(self, reading: Reading, count: int) -> str | None:
