@@ -5,6 +5,7 @@ Tests that talk to the API server use `tests.builders.kube`.
 
 import json
 import ssl
+import time
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -16,6 +17,7 @@ from tests.cluster.paths import JsonObject, path_of
 from tests.cluster.pki import Identity
 
 _TIMEOUT_S = 30.0
+_LOOK_EVERY_S = 0.03
 
 
 class Refused(Exception):
@@ -59,6 +61,24 @@ class Api:
                 return dict(json.load(reply))
         except HTTPError as refusal:
             raise Refused(refusal.code, refusal.read().decode(errors="replace")) from None
+
+
+def wait_until_established(api: Api, definition: JsonObject) -> None:
+    """Back once the API server serves what the definition defines.
+
+    Raises:
+        TimeoutError: it does not.
+    """
+    give_up_at_s = time.monotonic() + _TIMEOUT_S
+    while not _is_established(api.get(path_of(definition))):
+        if time.monotonic() > give_up_at_s:
+            raise TimeoutError(f"not served: {definition['metadata']['name']}")
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _is_established(definition: JsonObject) -> bool:
+    conditions = definition.get("status", {}).get("conditions", [])
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
 def objects_of(files: list[Path]) -> list[JsonObject]:

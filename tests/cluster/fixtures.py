@@ -47,8 +47,8 @@ def started(*with_: str) -> ControlPlane:
 
 
 _API = _Shared()
-_CLUSTER = _Shared("controllers", "scheduler", "kwok")
-_KARPENTER = _Shared("controllers", "scheduler", "kwok", "karpenter")
+_CLUSTER = _Shared("controllers", "scheduler", "kwok", "kuberay", "lws")
+_KARPENTER = _Shared("controllers", "scheduler", "kwok", "kuberay", "lws", "karpenter")
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +60,7 @@ def api_server() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[ControlPlane]:
-    """With controllers, the scheduler and kwok: pods of workloads run on nodes that are made."""
+    """With controllers, scheduler, kwok, the KubeRay operator and LeaderWorkerSet: workloads run on nodes that are made."""
     with _CLUSTER.use() as plane:
         yield plane
 
