@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tests.cluster.api import Api, objects_of, wait_until_established
+from tests.cluster.api import Api
 from tests.cluster.build import PROGRAMS, go
 from tests.cluster.instance_types import instance_types
 from tests.cluster.paths import JsonObject
@@ -38,7 +38,7 @@ def _lws(site: Site, authority: Authority, api: Api) -> None:
     _define(api, module / "config/crd/bases")
     api.apply(_namespace(LWS_NAMESPACE))
     (site.folder / "lws.yaml").write_text(yaml.safe_dump(_lws_config(site, authority)))
-    for hook in objects_of([module / "config/webhook/manifests.yaml"]):
+    for hook in yaml.safe_load_all((module / "config/webhook/manifests.yaml").read_text()):
         api.apply(_on_loopback(hook, f"https://{site.at('lws/webhook')}", site.ca_file))
 
 
@@ -51,11 +51,7 @@ def _module(program: str, path: str) -> Path:
 
 
 def _define(api: Api, *folders: Path) -> None:
-    definitions = objects_of([file for folder in folders for file in sorted(folder.glob("*.yaml"))])
-    for definition in definitions:
-        api.apply(definition)
-    for definition in definitions:
-        wait_until_established(api, definition)
+    api.define(file for folder in folders for file in sorted(folder.glob("*.yaml")))
 
 
 def _namespace(name: str) -> JsonObject:

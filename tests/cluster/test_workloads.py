@@ -65,8 +65,8 @@ async def test_a_daemon_set_runs_on_every_node_it_selects(cluster: ControlPlane)
         await kube.until(pods_of("everywhere"), run(4))
 
 
-async def test_a_ray_cluster_gets_ready_and_gives_up_the_worker_that_is_named(cluster: ControlPlane) -> None:
-    async with world(cluster, "ray", spare_nodes=3) as kube:
+async def test_a_ray_cluster_gets_ready_and_gives_up_the_worker_that_is_named(karpenter_cluster: ControlPlane) -> None:
+    async with world(karpenter_cluster, "ray", spare_nodes=3) as kube:
         here = "/apis/ray.io/v1/namespaces/ray/rayclusters"
         await kube.create(ray_cluster("r", 3, within="ray", gpus=8, nodeSelector={"of": "ray"}))
         await kube.until(here, lambda found: any(each.get("status", {}).get("state") == "ready" for each in found))
@@ -84,8 +84,8 @@ def fewer_workers(ray: JsonObject, victim: str) -> JsonObject:
     return {"spec": {"workerGroupSpecs": [changed]}}
 
 
-async def test_a_leader_worker_set_has_its_groups_and_each_pod_knows_its_place(cluster: ControlPlane) -> None:
-    async with world(cluster, "groups", spare_nodes=4) as kube:
+async def test_a_leader_worker_set_has_its_groups_and_each_pod_knows_its_place(karpenter_cluster: ControlPlane) -> None:
+    async with world(karpenter_cluster, "groups", spare_nodes=4) as kube:
         await kube.create(leader_worker_set("w", 2, 2, within="groups", gpus=8, nodeSelector={"of": "groups"}))
         pods = await kube.until(pods_of("groups"), run(4))
         places = {each["metadata"]["labels"]["leaderworkerset.sigs.k8s.io/worker-index"] for each in pods}
@@ -97,9 +97,11 @@ async def test_karpenter_launches_a_node_for_a_pod_that_finds_none(karpenter_clu
     async with world(karpenter_cluster, "pending") as kube:
         for obj in node_pool("pending"):
             await kube.create(obj)
-        await kube.create(deployment("w", 1, within="pending", gpus=8))
+        await kube.create(
+            deployment("w", 1, within="pending", gpus=8, nodeSelector={"karpenter.sh/nodepool": "pending"})
+        )
         (pod,) = await kube.until(pods_of("pending"), run(1))
-        (claim,) = await kube.items(CLAIMS)
+        (claim,) = await kube.until(CLAIMS, lambda claims: all(map(is_ready, claims)))
         assert claim["status"]["nodeName"] == pod["spec"]["nodeName"]
         assert claim["metadata"]["labels"]["karpenter.sh/capacity-type"] == "spot"
         assert claim["metadata"]["labels"]["node.kubernetes.io/instance-type"] == "g6e.48xlarge"
