@@ -11,7 +11,7 @@ from typing import Any
 from scaler.kube.contract import Json
 from scaler.model.capacity import Offering
 
-_UNITS = {"": 1, "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3")}
+_UNITS: dict[str, Decimal | int] = {"": 1, "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3")}
 _UNITS |= {unit: 1000**power for power, unit in enumerate("kMGTPE", 1)}
 _UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate("KMGTPE", 1)}
 

@@ -51,11 +51,16 @@ def pair(
     waiting = sorted((launch for launch in notes.waiting if launch.token not in told), key=lambda launch: launch.at_s)
     due = waiting[: max(0, len(waiting) - missing)]
     taken = {launch.pod_uid for launch in notes.launches}
-    free = sorted((pod for pod in candidates if _is_free(pod, taken)), key=lambda pod: (pod.created_at_s, pod.name))
+    free = sorted((pod for pod in candidates if _is_free(pod, taken)), key=_age)
     newest = free[len(free) - min(len(due), len(free)) :]
     unanswered = due[len(newest) :]
     void = tuple(launch.token for launch in unanswered if now_s - launch.at_s > VOID_AFTER_S)
     return Pairing(answers=tuple(zip(due, newest, strict=False)), known=known, void=void)
+
+
+def _age(pod: PodFacts) -> tuple[float, bool, str]:
+    """Oldest first. Times are whole seconds: of pods of one second, one that is ready has been there longer."""
+    return pod.created_at_s, not pod.ready, pod.name
 
 
 def _is_free(pod: PodFacts, taken: set[str]) -> bool:
