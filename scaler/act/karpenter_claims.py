@@ -8,13 +8,14 @@ Source: Karpenter's NodeClaim API v1 (conditions Launched, Registered, Initializ
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from scaler.kube.contract import Json
 from scaler.model.capacity import CapacityType, Offering
+from scaler.model.clock import Clock
 
 NODE_POOL_LABEL = "karpenter.sh/nodepool"
 TYPE_LABEL = "node.kubernetes.io/instance-type"
@@ -87,45 +88,28 @@ class ClaimIndex(Protocol):
         ...
 
 
-class ClaimMemory:
-    """Claims by UID, and what their ends say of capacity."""
+class Refusals:
+    """What the ends and troubles of claims say of capacity; bounded."""
 
-    def __init__(self) -> None:
-        self._claims: dict[str, ClaimFacts] = {}
-        self._refusals: deque[Refusal] = deque(maxlen=_KEPT)
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: deque[Refusal] = deque(maxlen=_KEPT)
 
-    def replace(self, claims: Iterable[ClaimFacts], at_s: float) -> None:
-        """A new whole list: claims that are not in it have ended."""
-        listed = {claim.uid: claim for claim in claims}
-        for claim in [known for uid, known in self._claims.items() if uid not in listed]:
-            self.ended(claim, at_s)
-        for claim in listed.values():
-            self.put(claim, at_s)
+    def moved(self, _uid: str, before: ClaimFacts | None, after: ClaimFacts | None) -> None:
+        """A claim has changed, or come (no `before`), or gone (no `after`)."""
+        claim = after or before
+        if claim is None or claim.launched or (before is not None and before.trouble == claim.trouble != ""):
+            return
+        if (after is None or claim.trouble) and not _is_throttling(claim.trouble):
+            self._kept.append(Refusal(claim=claim, at_s=self._clock.now_s()))
 
-    def put(self, claim: ClaimFacts, at_s: float) -> None:
-        """A claim as it is now; trouble is a refusal when it is new."""
-        before = self._claims.get(claim.uid)
-        self._claims[claim.uid] = claim
-        if claim.trouble and not claim.launched and (before is None or before.trouble != claim.trouble):
-            self._refused(claim, at_s)
+    def all(self) -> tuple[Refusal, ...]:
+        """The latest, oldest first."""
+        return tuple(self._kept)
 
-    def ended(self, claim: ClaimFacts, at_s: float) -> None:
-        """A claim that is gone."""
-        known = self._claims.pop(claim.uid, claim)
-        if not (known.launched or claim.launched or known.trouble):
-            self._refused(claim, at_s)
 
-    def all(self) -> tuple[ClaimFacts, ...]:
-        """Every claim."""
-        return tuple(self._claims.values())
-
-    def refusals(self) -> tuple[Refusal, ...]:
-        """The latest refusals, oldest first."""
-        return tuple(self._refusals)
-
-    def _refused(self, claim: ClaimFacts, at_s: float) -> None:
-        if not any(word in claim.trouble.lower() for word in _THROTTLED):
-            self._refusals.append(Refusal(claim=claim, at_s=at_s))
+def _is_throttling(trouble: str) -> bool:
+    return any(word in trouble.lower() for word in _THROTTLED)
 
 
 def claim_facts(body: Json) -> ClaimFacts:

@@ -8,7 +8,7 @@ terminating until `kube.end_pods()`.
 import hashlib
 import json
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -224,9 +224,9 @@ class Workloads:
 
     def reconcile(self) -> None:
         """Deployments, ReplicaSets, RayClusters and LeaderWorkerSets until nothing is left to do."""
-        steps = (self._deployments, self._replica_sets, self._ray_clusters, self._leader_worker_sets)
         for _ in range(50):
-            if not any([step() for step in steps]):
+            changed = self._deployments() | self._replica_sets() | self._ray_clusters() | self._leader_worker_sets()
+            if not changed:
                 return
         raise AssertionError("the controllers never come to rest")
 
@@ -258,7 +258,7 @@ class Workloads:
             if newest is None:
                 newest = self._new_set(owner, digest, len(sets) + 1)
                 changed = True
-            # A rollout that replaces at once: old sets are empty when it is over; `hold_rollout` keeps one half-way.
+            # A rollout that replaces at once: who wants one half-way puts pods there.
             wanted = {each["metadata"]["name"]: 0 for each in sets} | {newest["metadata"]["name"]: _replicas(owner)}
             for name, replicas in wanted.items():
                 if self.object(REPLICA_SETS, name)["spec"]["replicas"] != replicas:
@@ -388,14 +388,6 @@ def leader_worker_set(name: str, *, replicas: int = 0, size: int = 2) -> Json:
 
 def uid_of(pod: Json) -> str:
     return str(pod["metadata"]["uid"])
-
-
-def until(step: Callable[[], bool], times: int = 100) -> None:
-    """Repeat `step` until it says so."""
-    for _ in range(times):
-        if step():
-            return
-    raise AssertionError("it never came")
 
 
 def _reference(owner: Json) -> Json:
