@@ -273,7 +273,7 @@ async def test_bug_065_and_066_every_launch_error_refuses_what_the_claim_would_t
     claim: dict[str, str], refused: bool
 ) -> None:
     world = KarpenterWorld(offerings=(SPOT, ON_DEMAND))
-    world.claim("c", **claim)  # type: ignore[arg-type]
+    world.claim("c", **claim)
     (facts,) = world.claims.all()
     world.claims.memory.moved(facts.uid, None, facts)
     world.claims.memory.moved(facts.uid, facts, facts)

@@ -36,7 +36,6 @@ class StoreClaims:
     def __init__(self, kube: FakeKube, clock: FakeClock) -> None:
         self._kube = kube
         self._clock = clock
-        self._seen: dict[str, ClaimFacts] = {}
         self.memory = Refusals(clock)
         self.listed = True
 
@@ -45,7 +44,7 @@ class StoreClaims:
         return self._clock.now_s() if self.listed else None
 
     def all(self) -> tuple[ClaimFacts, ...]:
-        return tuple(claim_facts(body) for body in self._kube.store.every(NODE_CLAIMS, None))
+        return tuple(filter(None, map(claim_facts, self._kube.store.every(NODE_CLAIMS, None))))
 
     def refusals(self) -> tuple[Refusal, ...]:
         return self.memory.all()

@@ -15,10 +15,10 @@ SELECTOR = {"topology.kubernetes.io/zone": "us-west-2b"}
 class World(Workloads):
     """A template `t` of groups of two, and its worker set."""
 
-    def __init__(self, name: str = "t", **template: int) -> None:
+    def __init__(self, name: str = "t", *, replicas: int = 0, size: int = 2) -> None:
         super().__init__()
         self.name = name
-        self.kube.place(LEADER_WORKER_SETS, leader_worker_set(name, **template), namespace=NAMESPACE)
+        self.kube.place(LEADER_WORKER_SETS, leader_worker_set(name, replicas=replicas, size=size), namespace=NAMESPACE)
         self.set = self.restarted()
 
     def restarted(self) -> LeaderWorkerSets:
@@ -170,7 +170,7 @@ async def test_pods_of_others_groups_are_not_ours() -> None:
     ],
 )
 async def test_a_template_of_the_wrong_shape_is_refused(template: dict[str, int], reason: str) -> None:
-    world = World(**template)
+    world = World("t", **template)
     assert reason in str((await world.set.observe()).refused_reason)
     with pytest.raises(SetRefused, match="LeaderWorkerSet"):
         await world.set.add("a", "o")
