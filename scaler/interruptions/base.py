@@ -33,6 +33,10 @@ class NoticeSource(Protocol):
         """Return when there may be something new."""
         ...
 
+    async def recorded(self, instance_ids: frozenset[str]) -> None:
+        """The notices told of these instances are recorded where a crash of ours cannot lose them: let go of their messages."""
+        ...
+
     def health(self) -> SourceHealth:
         """How the source does."""
         ...

@@ -66,6 +66,9 @@ class LocalNoticeSource:
             await self._clock.sleep(POLL_S)
         self._woken_for = stamps
 
+    async def recorded(self, instance_ids: frozenset[str]) -> None:
+        """Nothing to let go of: a notice file stands until its instance is gone."""
+
     def health(self) -> SourceHealth:
         """Counters since start."""
         return SourceHealth(

@@ -45,6 +45,20 @@ class NoticeWatch:
             unique.setdefault((notice.instance_id, notice.kind), notice)
         return tuple(unique.values())
 
+    async def recorded(self, instance_ids: frozenset[str]) -> None:
+        """Tell every source whose notices are recorded where a crash cannot lose them, so that it may let go of them."""
+        for name, source in self._sources.items():
+            told = {notice.instance_id for notice in self._told.get(name, ())}
+            if told & instance_ids:
+                await self._tell(name, source, frozenset(told & instance_ids))
+
+    async def _tell(self, name: str, source: NoticeSource, instance_ids: frozenset[str]) -> None:
+        try:
+            async with asyncio.timeout(self._time_out_s):
+                await source.recorded(instance_ids)
+        except Exception:
+            log.warning("notice_source_cannot_record", source=name, exc_info=True)
+
     def health(self) -> dict[str, SourceHealth]:
         """How each source does."""
         return {name: source.health() for name, source in self._sources.items()}
