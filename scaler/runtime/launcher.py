@@ -150,6 +150,8 @@ class Launcher:
             return
         self.forget(intent.token)
         self._offerings.refused(command.pool, command.offering_id, now_s, intent.decided_at_s)
+        if answer.result is LaunchResult.QUOTA:
+            self._offerings.out_of_quota(command.offering_id, now_s, intent.decided_at_s)
         self._metrics.refusals.labels(command.pool, answer.result.value).inc()
         self._outcomes.record(command, seq, Outcome.REFUSED, f"{answer.result}: {answer.message}")
 
