@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
 from scaler.act.base import Instance, InstanceState, LaunchOutcome, LaunchResult, PoolObservation, PoolUnavailable
-from scaler.interruptions.base import SourceHealth
+from scaler.interruptions.base import SourceHealth, Unacknowledged
 from scaler.ledger.contract import Ledger, LedgerUnavailable, StaleEpoch
 from scaler.model.capacity import CapacityType, Offering
 from scaler.model.interruption import InterruptionNotice, NoticeKind
@@ -291,7 +291,7 @@ class FakePool:
 
 
 @dataclass
-class FakeNotices:
+class FakeNotices(Unacknowledged):
     """A notice source that tells what it is given."""
 
     clock: FakeClock

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Protocol
 
 from scaler.act.base import LaunchOutcome, PoolObservation, PoolUnavailable
-from scaler.interruptions.base import SourceHealth
+from scaler.interruptions.base import SourceHealth, Unacknowledged
 from scaler.model.interruption import InterruptionNotice
 from scaler.model.plan import LaunchReplica, TerminateReplica
 from tests.faults.cloud import TRAINER_INSTANCE, Cloud, Machine
@@ -98,7 +98,7 @@ class Actor:
             raise PoolUnavailable("the answer got lost")
 
 
-class Notices:
+class Notices(Unacknowledged):
     """A `NoticeSource`: level-based, duplicates, foreign and malformed ones included."""
 
     def __init__(self, cloud: Cloud, rules: CallRules) -> None:
