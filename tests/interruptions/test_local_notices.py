@@ -11,7 +11,9 @@ from tests.builders.local import ManualClock, Site
 
 def a_notice(instance_id: str, deadline_s: float | None = 120.0) -> InterruptionNotice:
     kind = NoticeKind.SPOT_INTERRUPTION if deadline_s is not None else NoticeKind.REBALANCE_RECOMMENDATION
-    return InterruptionNotice(instance_id=instance_id, kind=kind, noticed_at_s=ManualClock().at_s, deadline_s=deadline_s)
+    return InterruptionNotice(
+        instance_id=instance_id, kind=kind, noticed_at_s=ManualClock().at_s, deadline_s=deadline_s
+    )
 
 
 def a_source(site: Site) -> LocalNoticeSource:

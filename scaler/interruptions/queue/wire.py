@@ -60,7 +60,7 @@ class SqsQueue:
             MaxNumberOfMessages=_BATCH,
             WaitTimeSeconds=wait_s,
             VisibilityTimeout=hidden_s,
-            AttributeNames=["SentTimestamp", "ApproximateFirstReceiveTimestamp"],
+            MessageSystemAttributeNames=["SentTimestamp", "ApproximateFirstReceiveTimestamp"],
         )
         return tuple(_message(raw, now_s) for raw in answer.get("Messages", ()))
 
