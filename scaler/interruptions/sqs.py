@@ -78,6 +78,7 @@ class SqsNotices:
 
     async def current(self) -> tuple[InterruptionNotice, ...]:
         """All standing notices about instances of ours, by deadline, on the cloud's clock."""
+        self._news.clear()
         return self._standing.tell(self._now().cloud_s)
 
     async def changed(self) -> None:
