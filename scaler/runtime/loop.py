@@ -18,7 +18,9 @@ from typing import Protocol
 import structlog
 
 from scaler.act.base import PoolActor
+from scaler.interruptions.base import SourceHealth
 from scaler.model.clock import Clock
+from scaler.model.interruption import InterruptionNotice
 from scaler.model.plan import Memory, Plan
 from scaler.model.snapshot import Snapshot
 from scaler.model.spec import FleetSpec
@@ -32,8 +34,7 @@ from scaler.runtime.executor import Executor, World
 from scaler.runtime.job_rules import JobRules
 from scaler.runtime.journal import Turn, TurnJournal
 from scaler.runtime.leadership import always
-from scaler.runtime.marks import Marks, NoMarks
-from scaler.runtime.notice_watch import NoticeWatch
+from scaler.runtime.marks import Marks, NoMarks, handed_over
 from scaler.runtime.pool_watch import PoolWatch
 from scaler.telemetry.metrics import Metrics
 from scaler.telemetry.readout import Readout
@@ -69,6 +70,30 @@ class ActorSource(Protocol):
         ...
 
 
+class Notices(Protocol):
+    """Standing notices, and whoever is to hear what became of them."""
+
+    async def poll(self) -> None:
+        """Ask for them."""
+        ...
+
+    def current(self) -> tuple[InterruptionNotice, ...]:
+        """Every standing notice once, the nearest deadline first."""
+        ...
+
+    def health(self) -> Mapping[str, SourceHealth]:
+        """How each source does."""
+        ...
+
+    async def recorded(self, instance_ids: frozenset[str]) -> None:
+        """What a crash cannot lose any more: whole sets, every time."""
+        ...
+
+    async def drained(self, instance_ids: frozenset[str]) -> None:
+        """Where nothing is left to hand over."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """What the loop is put together from."""
@@ -81,7 +106,7 @@ class Parts:
     signals: Mapping[str, SignalSource]
     """By stage."""
     pools: PoolWatch
-    notices: NoticeWatch
+    notices: Notices
     offerings: OfferingMemory
     executor: Executor
     journal: TurnJournal
@@ -149,6 +174,7 @@ class Controller:
             parts.marks.want(spec, snapshot, plan)
             await parts.executor.act(plan, self._seq, world, group, launches=durable and not spec.paused)
             await parts.notices.recorded(parts.marks.recorded(snapshot, durable=durable))
+            await parts.notices.drained(handed_over(snapshot))
         return plan
 
     async def flush(self) -> None:

@@ -113,3 +113,14 @@ def _shown(snapshot: Snapshot, *, durable: bool) -> Iterator[str]:
             safe = replica.drain_deadline_s is not None and (replica.worker is not None or durable)
             if replica.notice is not None and (safe or replica.phase is ReplicaPhase.TERMINATING):
                 yield from replica.instance_ids
+
+
+def handed_over(snapshot: Snapshot) -> frozenset[str]:
+    """Instances that hold no work any more and get none: drained, or never had a worker that could."""
+    return frozenset(
+        instance_id
+        for stage in snapshot.stages
+        for replica in stage.replicas
+        if replica.phase is ReplicaPhase.DRAINED
+        for instance_id in replica.instance_ids
+    )

@@ -13,7 +13,7 @@ from scaler.act.base import (
     PoolObservation,
     PoolUnavailable,
 )
-from scaler.interruptions.base import SourceHealth
+from scaler.interruptions.base import SourceHealth, Unacknowledged
 from scaler.ledger.contract import Ledger, LedgerUnavailable, StaleEpoch
 from scaler.model.capacity import CapacityType, Offering
 from scaler.model.interruption import InterruptionNotice, NoticeKind
@@ -310,7 +310,7 @@ class FakePool:
 
 
 @dataclass
-class FakeNotices:
+class FakeNotices(Unacknowledged):
     """A notice source that tells what it is given."""
 
     clock: FakeClock

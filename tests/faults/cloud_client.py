@@ -6,7 +6,7 @@ from functools import partial
 from typing import Protocol
 
 from scaler.act.base import LaunchOutcome, OfferingFacts, PoolObservation, PoolUnavailable
-from scaler.interruptions.base import SourceHealth
+from scaler.interruptions.base import SourceHealth, Unacknowledged
 from scaler.model.interruption import InterruptionNotice
 from scaler.model.plan import DetachReplica, LaunchReplica, TerminateReplica
 from tests.faults.cloud import TRAINER_INSTANCE, Cloud, Machine
@@ -106,7 +106,7 @@ class Actor:
             raise PoolUnavailable("the answer got lost")
 
 
-class Notices:
+class Notices(Unacknowledged):
     """A `NoticeSource`: level-based, duplicates, foreign and malformed ones included."""
 
     def __init__(self, cloud: Cloud, rules: CallRules) -> None:
@@ -127,9 +127,6 @@ class Notices:
     async def changed(self) -> None:
         await self._cloud.news.wait()
         self._cloud.news.clear()
-
-    async def recorded(self, instance_ids: frozenset[str]) -> None:
-        """As `NoticeSource`: nothing to let go of."""
 
     def health(self) -> SourceHealth:
         return SourceHealth(answered_at_s=None)

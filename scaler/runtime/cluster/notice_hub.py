@@ -37,7 +37,6 @@ class NoticeHub:
     async def run(self) -> None:
         """Ask, and wake; never returns."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch.run())
             group.create_task(self._watch.watch(self._news))
             while True:
                 await self._ask()
