@@ -1,7 +1,7 @@
 """Kubernetes objects for tests, and a client that makes many at once and waits for what must come.
 
 The builders give plain JSON objects with the least that the API server takes; keyword arguments fill in what a test is
-about. `Kube` speaks to a `tests.cluster` control plane, or to whoever has its url and certificates.
+about. `Kube` speaks to a `tests.cluster` control plane, or to whatever a kubeconfig names.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 import aiohttp
+import yaml
 
 from tests.cluster.paths import JsonObject, collection_of, path_of
 
@@ -170,17 +171,13 @@ def node_pool(name: str, *, requirements: Sequence[JsonObject] = (), **spec: Any
     ]
 
 
-class Address(Protocol):
-    """Where an API server is, and who we are to it."""
+class HasKubeconfig(Protocol):
+    """A control plane, say."""
 
     @property
-    def url(self) -> str: ...
-    @property
-    def ca_file(self) -> Path: ...
-    @property
-    def cert_file(self) -> Path: ...
-    @property
-    def key_file(self) -> Path: ...
+    def kubeconfig(self) -> Path:
+        """Where an API server is, and who we are to it."""
+        ...
 
 
 class Kube:
@@ -192,12 +189,18 @@ class Kube:
 
     @classmethod
     @asynccontextmanager
-    async def of(cls, address: Address) -> AsyncIterator[Self]:
-        """A client of a control plane."""
-        context = ssl.create_default_context(cafile=str(address.ca_file))
-        context.load_cert_chain(address.cert_file, address.key_file)
+    async def of(cls, where: HasKubeconfig | Path) -> AsyncIterator[Self]:
+        """A client of a control plane as its administrator, or as whom a kubeconfig file says."""
+        config = yaml.safe_load((where if isinstance(where, Path) else where.kubeconfig).read_text())
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        context = ssl.create_default_context(cafile=cluster["certificate-authority"])
+        if "client-certificate" in user:
+            context.load_cert_chain(user["client-certificate"], user["client-key"])
         async with aiohttp.ClientSession(
-            address.url, connector=aiohttp.TCPConnector(ssl=context), raise_for_status=_refusals
+            cluster["server"],
+            connector=aiohttp.TCPConnector(ssl=context),
+            headers={"Authorization": f"Bearer {user['token']}"} if "token" in user else None,
+            raise_for_status=_refusals,
         ) as session:
             yield cls(session)
 
