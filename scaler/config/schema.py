@@ -150,7 +150,7 @@ class Spec(YamlModel):
     """Metrics, health and status. Default: on this machine only."""
     stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
     """The stages that have workers: rollout, and perhaps reward and environment."""
-    trainers: tuple[Trainer, ...] = ()
+    trainers: Annotated[tuple[Trainer, ...], Field(max_length=16)] = ()
     """Trainers in the cluster that are guarded, never scaled. Default none: nothing is known of any, so nothing is refused for
     their sake."""
 

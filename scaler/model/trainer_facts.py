@@ -277,7 +277,8 @@ class TrainerFacts:
     """See the module's docstring."""
 
     trainer: str
-    read_at_s: float
+    read_at_s: float | None
+    """When its pods were last read (controller's clock); None: never."""
     pods: tuple[TrainerPod, ...] = ()
     nodes: tuple[TrainerNode, ...] = ()
     neighbours: Mapping[str, tuple[Neighbour, ...]] = field(default_factory=dict)

@@ -130,9 +130,21 @@ def _block_deadline_s(case: Case, node: TrainerNode) -> float | None:
     return reservation.ends_at_s - (MANAGED_BLOCK_ENDS_BEFORE_S if node.node_group else BLOCK_ENDS_BEFORE_S)
 
 
+def _in_block(case: Case, node: TrainerNode) -> bool:
+    instance = case.facts.instances.get(node.instance_id)
+    return instance is not None and instance.lifecycle == "capacity-block"
+
+
 def _capacity_end(case: Case) -> Iterator[Found]:
     for node in case.facts.nodes:
         deadline_s = _block_deadline_s(case, node)
+        if deadline_s is None and _in_block(case, node):
+            yield _instance_found(
+                node.instance_id,
+                "it is in a capacity block whose end EC2 does not tell: note the end yourself, or let the reservation "
+                "be read",
+                Severity.UNKNOWN,
+            )
         if deadline_s is None or case.now_s < deadline_s - _TELL_BEFORE_S:
             continue
         soon = case.now_s >= deadline_s - case.settings.trainer.checkpoint_lead_s
