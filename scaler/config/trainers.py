@@ -70,7 +70,7 @@ class Trainer(YamlModel):
     hot_spares: Count = 0
     """Healthy nodes of its own without a pod that must stand by. Default 0."""
     checkpoint_lead_s: PositiveDuration = 1200.0
-    """How long before its capacity goes it is asked for a checkpoint. Default 20m: enough for a large one, with little repeated."""
+    """How long before its capacity goes it is asked for a checkpoint. Default 20m: enough for a large one."""
 
     def problems(self) -> Iterator[Problem]:
         """Spares that could not be told from other nodes."""

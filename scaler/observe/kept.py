@@ -5,12 +5,16 @@ come back by itself; every question has a time-out of its own on top of the clie
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, TypeVar
+
+import structlog
 
 from scaler.aws.contract import AwsError, AwsFault
 from scaler.kube.contract import Denied, KubeError
 from scaler.model.clock import Clock
+
+log = structlog.get_logger()
 
 T = TypeVar("T")
 _LONGEST_REASON = 200
@@ -49,10 +53,17 @@ class Kept(Generic[T]):
                 self._value = await read()
         except (KubeError, AwsError, TimeoutError, OSError) as error:
             self._failed(error)
+        except Exception as error:
+            log.exception("source_broken", question=str(question)[:_LONGEST_REASON])
+            self._failed(error)
         else:
             self._error = ""
             self._answered_monotonic_s = began_s
             self.answered_at_s = self._clock.now_s()
+
+    def hurry(self) -> None:
+        """Ask again the next time, however soon that is."""
+        self._asked_monotonic_s = None
 
     @property
     def value(self) -> T:
@@ -78,3 +89,32 @@ class Kept(Generic[T]):
         self._value = self._empty
         self._answered_monotonic_s = None
         self._error = "not asked yet"
+
+
+async def ask_each(names: Iterable[str], ask: Callable[[str], Awaitable[T]], *, at_once: int) -> dict[str, T]:
+    """The answer for each name, some at a time, so that one caller does not take a client's whole rate.
+
+    Raises:
+        KubeError: or whatever the first failed question raised; nothing is told of the others then.
+    """
+    slots = asyncio.Semaphore(at_once)
+    found: dict[str, T] = {}
+
+    async def one(name: str) -> None:
+        async with slots:
+            found[name] = await ask(name)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for name in names:
+                group.create_task(one(name))
+    except ExceptionGroup as errors:
+        raise _first(errors) from None
+    return found
+
+
+def _first(errors: ExceptionGroup[Exception]) -> Exception:
+    first: Exception = errors
+    while isinstance(first, ExceptionGroup):
+        first = first.exceptions[0]
+    return first

@@ -88,6 +88,10 @@ class TrainerCloud:
             unread=self._unread(),
         )
 
+    def hurry(self) -> None:
+        """Ask anew next time for what a repair changes."""
+        self._members.hurry()
+
     async def _ask(self, aws: Aws, ids: frozenset[str], types: frozenset[str]) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._members.ask(lambda: describe_members(aws, ids), ids))

@@ -4,12 +4,12 @@ An instance that is gone is simply not in the answer: filters are used where ids
 Sources of the shapes: EC2 and Auto Scaling API references.
 """
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from scaler.aws.contract import Aws, AwsError, AwsFault
 from scaler.model.trainer_facts import Group, GroupMember, Reservation, ScheduledEvent, Shape, TrainerInstance
+from scaler.observe.kept import ask_each
 
 _FILTER_VALUES = 100
 _GROUP_IDS = 50
@@ -100,22 +100,8 @@ async def describe_events(aws: Aws, ids: frozenset[str]) -> tuple[ScheduledEvent
 
 async def describe_termination(aws: Aws, ids: frozenset[str]) -> Mapping[str, bool]:
     """Whether the API is kept from terminating each; an instance that is gone is left out."""
-    slots = asyncio.Semaphore(_AT_ONCE)
-    found: dict[str, bool] = {}
-
-    async def ask(instance_id: str) -> None:
-        async with slots:
-            value = await _termination_protected(aws, instance_id)
-        if value is not None:
-            found[instance_id] = value
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for instance_id in sorted(ids):
-                group.create_task(ask(instance_id))
-    except* AwsError as errors:
-        raise _first(errors) from None
-    return found
+    answers = await ask_each(sorted(ids), lambda each: _termination_protected(aws, each), at_once=_AT_ONCE)
+    return {instance_id: answer for instance_id, answer in answers.items() if answer is not None}
 
 
 async def _termination_protected(aws: Aws, instance_id: str) -> bool | None:
@@ -128,13 +114,6 @@ async def _termination_protected(aws: Aws, instance_id: str) -> bool | None:
             return None
         raise
     return bool(answer.get("DisableApiTermination", {}).get("Value"))
-
-
-def _first(errors: BaseExceptionGroup[AwsError]) -> BaseException:
-    first: BaseException = errors
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
-    return first
 
 
 async def describe_reservations(aws: Aws, ids: frozenset[str]) -> Mapping[str, Reservation]:

@@ -7,8 +7,7 @@ Non-goals: judgement (`scaler.decide.trainers`), and anything inside the job.
 """
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +37,7 @@ from scaler.model.trainer_facts import (
     TrainerPod,
 )
 from scaler.model.trainers import TrainerSpec
-from scaler.observe.kept import Kept
+from scaler.observe.kept import Kept, ask_each
 from scaler.observe.trainer_cloud import CloudFacts, TrainerCloud
 from scaler.observe.trainer_objects import (
     NODE_POOL_LABEL,
@@ -90,6 +89,11 @@ class TrainerObserver:
                 group.create_task(self._watched[trainer.name].look(trainer, trainers))
         rollouts, why_not = self._rollout_classes(trainers)
         return tuple(self._facts(trainer, rollouts, why_not) for trainer in trainers)
+
+    def hurry(self) -> None:
+        """Ask every source anew at the next look: something was changed."""
+        for watched in self._watched.values():
+            watched.hurry()
 
     def _facts(self, trainer: TrainerSpec, rollouts: frozenset[str], why_not: str | None) -> TrainerFacts:
         watched = self._watched[trainer.name]
@@ -166,6 +170,11 @@ class _Watched:
             cloud = group.create_task(self._cloud.look(self.nodes))
         self.cloud_facts = cloud.result()
 
+    def hurry(self) -> None:
+        """Ask anew next time."""
+        self.budgets.hurry()
+        self._cloud.hurry()
+
     def unread(self) -> dict[Source, str]:
         """What of Kubernetes could not be read."""
         return {
@@ -204,7 +213,7 @@ class _Watched:
             listing = await self._ports.kube.list(PODS, field_selector=f"spec.nodeName={name}")
             return tuple(neighbour(pod) for pod in listing.items if not has_ended(pod) and not _ours(pod, trainers))
 
-        return await _each(sorted(names), on)
+        return await ask_each(sorted(names), on, at_once=_LISTS_AT_ONCE)
 
     async def _read_karpenter(self, pools: frozenset[str]) -> tuple[Mapping[str, NodePool], tuple[NodeClaim, ...]]:
         if not pools:
@@ -220,19 +229,6 @@ class _Watched:
             return (await self._ports.kube.list(resource, **selectors)).items
         except NotFound:
             return ()
-
-
-async def _each(
-    names: Iterable[str], ask: Callable[[str], Awaitable[tuple[Neighbour, ...]]]
-) -> Mapping[str, tuple[Neighbour, ...]]:
-    """Some at a time, so that a large trainer does not take the client's whole rate; the first error fails all."""
-    found: dict[str, tuple[Neighbour, ...]] = defaultdict(tuple)
-    waiting = list(names)
-    for start in range(0, len(waiting), _LISTS_AT_ONCE):
-        part = waiting[start : start + _LISTS_AT_ONCE]
-        answers = await asyncio.gather(*(ask(name) for name in part))
-        found.update(zip(part, answers, strict=True))
-    return found
 
 
 def _ours(pod: Json, trainers: Sequence[TrainerSpec]) -> bool:
