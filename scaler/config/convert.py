@@ -8,9 +8,11 @@ from scaler.config.providers import LocalProvider, Provider
 from scaler.config.scalars import split_address
 from scaler.config.schema import Job, RolloutFleet, SqliteLedger
 from scaler.config.stage import Billing, Drain, Offering, Pool, Stage
+from scaler.config.trainers import Trainer
 from scaler.model import capacity
 from scaler.model.job import JobSettings
 from scaler.model.spec import DrainSpec, FleetSpec, GuardRails, PoolSpec, StageSpec
+from scaler.model.trainers import TrainerSpec
 
 
 def to_spec(fleet: RolloutFleet) -> FleetSpec:
@@ -24,6 +26,22 @@ def to_spec(fleet: RolloutFleet) -> FleetSpec:
         dry_run=spec.dry_run,
         max_spend_usd_per_h=spec.spend_cap_usd_per_h,
         labels=dict(fleet.metadata.labels),
+        trainers=tuple(map(_trainer, spec.trainers)),
+    )
+
+
+def _trainer(trainer: Trainer) -> TrainerSpec:
+    return TrainerSpec(
+        name=trainer.name,
+        namespace=trainer.namespace or "",
+        match_labels=dict(trainer.selector.match_labels),
+        node_labels=dict(trainer.nodes.match_labels) if trainer.nodes else {},
+        repair=frozenset(trainer.repair),
+        ignore=frozenset(trainer.ignore),
+        efa_devices=trainer.efa_devices,
+        accelerators=trainer.accelerators,
+        hot_spares=trainer.hot_spares,
+        checkpoint_lead_s=trainer.checkpoint_lead_s,
     )
 
 
