@@ -24,6 +24,7 @@ def to_spec(fleet: RolloutFleet) -> FleetSpec:
         dry_run=spec.dry_run,
         max_spend_usd_per_h=spec.spend_cap_usd_per_h,
         labels=dict(fleet.metadata.labels),
+        namespace=fleet.metadata.namespace or "",
     )
 
 
