@@ -1,0 +1,72 @@
+"""Fixtures: a control plane a test process, started when the first test asks for it.
+
+A conftest that needs them says `from tests.cluster.fixtures import api_server` (or `cluster`, `karpenter_cluster`) and
+names it in `__all__`; however many conftests do, there is one of each. Tests that use them carry `pytest.mark.cluster`.
+
+They are shared by all tests of a process, in random order: a test makes its objects in a namespace of its own, names its
+nodes after itself and removes them, and starts again what it killed. One that cannot keep to this makes a `ControlPlane`.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.cluster.build import Unavailable
+from tests.cluster.control_plane import ControlPlane
+
+
+class _Shared:
+    """One control plane for whoever uses it at the time."""
+
+    def __init__(self, *with_: str) -> None:
+        self._with = with_
+        self._users = 0
+
+    @contextmanager
+    def use(self) -> Iterator[ControlPlane]:
+        if self._users == 0:
+            self._plane = started(*self._with)
+        self._users += 1
+        try:
+            yield self._plane
+        finally:
+            self._users -= 1
+            if self._users == 0:
+                self._plane.stop()
+
+
+def started(*with_: str) -> ControlPlane:
+    """A control plane that the caller stops; the test is skipped where its programs are not built."""
+    plane = ControlPlane(with_)
+    try:
+        plane.start()
+    except Unavailable as reason:
+        pytest.skip(f"no control plane: {reason}")
+    return plane
+
+
+_API = _Shared()
+_CLUSTER = _Shared("controllers", "scheduler", "kwok")
+_KARPENTER = _Shared("controllers", "scheduler", "kwok", "karpenter")
+
+
+@pytest.fixture(scope="session")
+def api_server() -> Iterator[ControlPlane]:
+    """etcd and kube-apiserver: objects are kept, watched and guarded, and nothing acts on them."""
+    with _API.use() as plane:
+        yield plane
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[ControlPlane]:
+    """With controllers, the scheduler and kwok: pods of workloads run on nodes that are made."""
+    with _CLUSTER.use() as plane:
+        yield plane
+
+
+@pytest.fixture(scope="session")
+def karpenter_cluster() -> Iterator[ControlPlane]:
+    """As `cluster`, and Karpenter makes nodes for pods that find none."""
+    with _KARPENTER.use() as plane:
+        yield plane
