@@ -193,7 +193,9 @@ def _listen(value: str) -> str:
 
 Name = Annotated[str, AfterValidator(_name), Field(json_schema_extra={"pattern": NAME_PATTERN, "maxLength": 63})]
 """A DNS label, as Kubernetes names are: it ends up in labels, tags and file names."""
-OfferingWord = Annotated[str, AfterValidator(_offering_word), Field(json_schema_extra={"pattern": _OFFERING_WORD, "maxLength": 63})]
+OfferingWord = Annotated[
+    str, AfterValidator(_offering_word), Field(json_schema_extra={"pattern": _OFFERING_WORD, "maxLength": 63})
+]
 PlainText = Annotated[
     str, Field(max_length=LONGEST_TEXT), AfterValidator(_plain_text), Field(json_schema_extra={"minLength": 1})
 ]

@@ -196,8 +196,8 @@ class Stage(YamlModel):
     """From which offerings. Default cheapest_available: it needs no history."""
     guard_rails: GuardRails
     """The last word over the policies."""
-    pools: Annotated[tuple[Pool, ...], Field(min_length=1, max_length=48)]
-    """Where its replicas live; at least one, 48 at most."""
+    pools: Annotated[tuple[Pool, ...], Field(min_length=1, max_length=64)]
+    """Where its replicas live; at least one, 64 at most."""
     drain: Drain = Drain()
     """Default: two minutes, as Spot's notice."""
     signals: Signals = LedgerSignals()
