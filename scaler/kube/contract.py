@@ -153,6 +153,20 @@ class KubeApi(Protocol):
         """All objects, page after page. A list that expires between pages is begun again once, then `Gone`."""
         ...
 
+    def pages(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> AsyncIterator[Listing]:
+        """The same, a page at a time: who keeps little of each object never holds them all whole.
+
+        Nothing may be concluded before the iterator has ended. `Gone` where the list expired between pages.
+        """
+        ...
+
     def watch(
         self,
         resource: Resource,
