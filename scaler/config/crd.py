@@ -38,7 +38,11 @@ _COLUMNS = (
 
 @cache
 def _schema() -> Json:
-    whole = fleet_json_schema()
+    return structural(fleet_json_schema())
+
+
+def structural(whole: Json) -> Json:
+    """The structural schema of a fleet whose YAML has this JSON Schema."""
     inliner = Inliner(whole, RULES)
     fleet = inliner.node({**whole, "properties": {"spec": whole["properties"]["spec"]}}, KIND)
     fleet["properties"] = {
@@ -55,7 +59,12 @@ def _schema() -> Json:
 @cache
 def schema_hash() -> str:
     """Tells the forms of a fleet's spec and status that this controller knows from others."""
-    return hashlib.sha256(json.dumps(_without_texts(_schema()), sort_keys=True).encode()).hexdigest()[:16]
+    return hash_of(_schema())
+
+
+def hash_of(schema: Json) -> str:
+    """The hash of a structural schema: of its form, not of texts for people."""
+    return hashlib.sha256(json.dumps(_without_texts(schema), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def definition() -> Json:

@@ -24,7 +24,7 @@ def _policy(name: str) -> Of:
 def _price(pool: str) -> str:
     """USD an hour of a pool's cheapest replica."""
     nodes = Of(Pool, pool).number("nodes_per_replica")
-    return f"{pool}.offerings.map(o, double(o.priceUsdPerH)).min() * double({nodes})"
+    return f"([1.0e9] + {pool}.offerings.map(o, double(o.priceUsdPerH))).min() * double({nodes})"
 
 
 def _floor_cost(stage: str) -> str:
@@ -35,10 +35,12 @@ def _floor_cost(stage: str) -> str:
     """
     pairs = f"{stage}.pools.map(p, [{_price('p')}, double({Of(Pool, 'p').number('max_replicas')})])"
     saved = "t.map(b, b[1] * [0.0, a[0] - b[0]].max()).sum()"
-    return f"[{pairs}].map(t, t.map(a, a[0] * double({stage}.guardRails.floor) - {saved}).max())[0]"
+    return f"[{pairs}].map(t, ([0.0] + t.map(a, a[0] * double({stage}.guardRails.floor) - {saved})).max())[0]"
 
 
-def _each_stage(bad: str, below: str, message: str) -> tuple[Rule, ...]:
+def _each_stage(
+    bad: str, below: str, message: str, names: tuple[StageName, ...] = tuple(StageName)
+) -> tuple[Rule, ...]:
     """No stage `s` is `bad`: a rule for each name that a stage may have, so that the message can tell it."""
     return tuple(
         Rule(
@@ -46,7 +48,7 @@ def _each_stage(bad: str, below: str, message: str) -> tuple[Rule, ...]:
             message=f"spec.stages[{name}]{below}: {message}",
             field="stages",
         )
-        for name in StageName
+        for name in names
     )
 
 
@@ -77,9 +79,10 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             "shorter than the interval of the loop, so every signal would be stale (raise it, or lower spec.interval)",
         ),
         *_each_stage(
-            "s.name != 'rollout' && (!has(s.signals) || !has(s.signals.type) || s.signals.type == 'ledger')",
+            "(!has(s.signals) || !has(s.signals.type) || s.signals.type == 'ledger')",
             ".signals",
             "the ledger of the job holds the queue of stage rollout only (leave this stage out)",
+            (StageName.REWARD, StageName.ENVIRONMENT),
         ),
         *_each_stage(
             "has(s.guardRails.spendCapUsdPerH) && double(s.guardRails.spendCapUsdPerH) > double(self.spendCapUsdPerH)",

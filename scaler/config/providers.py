@@ -53,7 +53,7 @@ def _value(value: str) -> str:
     return value
 
 
-_WORD = r"^([^{}]|\{\{|\}\}|\{(" + "|".join(sorted(PLACEHOLDERS)) + r")\})+$"
+_WORD = r"^([^{}\x00]|\{\{|\}\}|\{(" + "|".join(sorted(PLACEHOLDERS)) + r")\})+$"
 CommandWord = Annotated[PlainText, AfterValidator(_command_word), Field(json_schema_extra={"pattern": _WORD})]
 Environment = Annotated[
     dict[

@@ -156,6 +156,9 @@ Count = Annotated[int, Strict(), Field(ge=0, le=LARGEST_COUNT)]
 PositiveCount = Annotated[int, Strict(), Field(ge=1, le=LARGEST_COUNT)]
 
 NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+_NO_NUL = r"^[^\x00]+$"
+_PORT = "([0-5]?[0-9]{1,4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_LISTEN = rf"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):{_PORT}$"
 _OFFERING_WORD = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
 
 
@@ -197,13 +200,21 @@ OfferingWord = Annotated[
     str, AfterValidator(_offering_word), Field(json_schema_extra={"pattern": _OFFERING_WORD, "maxLength": 63})
 ]
 PlainText = Annotated[
-    str, Field(max_length=LONGEST_TEXT), AfterValidator(_plain_text), Field(json_schema_extra={"minLength": 1})
+    str,
+    Field(max_length=LONGEST_TEXT),
+    AfterValidator(_plain_text),
+    Field(json_schema_extra={"minLength": 1, "pattern": _NO_NUL}),
 ]
 FilePath = Annotated[
-    str, Field(max_length=LONGEST_TEXT), AfterValidator(_resolved), Field(json_schema_extra={"minLength": 1})
+    str,
+    Field(max_length=LONGEST_TEXT),
+    AfterValidator(_resolved),
+    Field(json_schema_extra={"minLength": 1, "pattern": _NO_NUL}),
 ]
 """A path, absolute once loaded: a relative one starts from the folder of the YAML file."""
-ListenAddress = Annotated[str, Field(max_length=300), AfterValidator(_listen)]
+ListenAddress = Annotated[
+    str, Field(max_length=300), AfterValidator(_listen), Field(json_schema_extra={"pattern": _LISTEN})
+]
 
 
 def split_address(listen: str) -> tuple[str, int]:

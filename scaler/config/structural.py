@@ -85,7 +85,8 @@ class Inliner:
             for arm in arms.values()
             for word in arm["properties"]
         }
-        found: Node = {"type": "object", "properties": {}, "required": ["type"]}
+        needed = [word for word in owners if all(word in arm.get("required", ()) for arm in arms.values())]
+        found: Node = {"type": "object", "properties": {}, "required": needed}
         if "description" in node:
             found["description"] = node["description"]
         for word, tags in owners.items():
@@ -101,7 +102,7 @@ def _arm_rules(arms: Mapping[str, Node], owners: Mapping[str, list[str]]) -> Ite
         if word == "type":
             continue
         needing = [tag for tag in tags if word in arms[tag].get("required", ())]
-        if needing:
+        if needing and len(needing) < len(arms):
             yield Rule(
                 rule=f"!(self.type in {needing!r}) || has(self.{key(word)})",
                 message=f"{word} is needed with type {' or '.join(needing)}",
