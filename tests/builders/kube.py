@@ -117,6 +117,59 @@ def _template(name: str, spec: Mapping[str, Any]) -> JsonObject:
     return {"metadata": {"labels": {"app": name}}, "spec": pod_spec(**spec)}
 
 
+def ray_cluster(
+    name: str, replicas: int, *, within: str = "default", group: str = "rollout", **spec: Any
+) -> JsonObject:
+    """A RayCluster with one worker group; its head asks for no GPU."""
+    workers = {
+        "groupName": group,
+        "replicas": replicas,
+        "minReplicas": 0,
+        "maxReplicas": 1000,
+        "rayStartParams": {},
+        "template": {"spec": pod_spec(**spec)},
+    }
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": name, "namespace": within},
+        "spec": {
+            "headGroupSpec": {"rayStartParams": {}, "template": {"spec": pod_spec()}},
+            "workerGroupSpecs": [workers],
+        },
+    }
+
+
+def leader_worker_set(name: str, replicas: int, size: int, *, within: str = "default", **spec: Any) -> JsonObject:
+    """A LeaderWorkerSet of `replicas` groups of `size` pods each, the leader among them."""
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": name, "namespace": within},
+        "spec": {
+            "replicas": replicas,
+            "leaderWorkerTemplate": {"size": size, "workerTemplate": _template(name, spec)},
+        },
+    }
+
+
+def node_pool(name: str, *, requirements: Sequence[JsonObject] = (), **spec: Any) -> list[JsonObject]:
+    """A Karpenter NodePool of Spot nodes that consolidates only what is empty, and the node class it names."""
+    reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": name}
+    spot = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}
+    template = {"spec": {"nodeClassRef": reference, "requirements": [spot, *requirements], "expireAfter": "Never"}}
+    disruption = {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "30s"}
+    return [
+        {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": name}},
+        {
+            "apiVersion": "karpenter.sh/v1",
+            "kind": "NodePool",
+            "metadata": {"name": name},
+            "spec": {"template": template, "disruption": disruption, **spec},
+        },
+    ]
+
+
 class Address(Protocol):
     """Where an API server is, and who we are to it."""
 

@@ -48,7 +48,7 @@ def started(*with_: str) -> ControlPlane:
 
 _API = _Shared()
 _CLUSTER = _Shared("controllers", "scheduler", "kwok")
-_KARPENTER = _Shared("controllers", "scheduler", "kwok", "karpenter")
+_KARPENTER = _Shared("controllers", "scheduler", "kwok", "karpenter", "kuberay", "lws")
 
 
 @pytest.fixture(scope="session")
@@ -67,6 +67,6 @@ def cluster() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="session")
 def karpenter_cluster() -> Iterator[ControlPlane]:
-    """As `cluster`, and Karpenter makes nodes for pods that find none."""
+    """As `cluster`, with the KubeRay operator, LeaderWorkerSet, and Karpenter, which does nothing before it has a NodePool."""
     with _KARPENTER.use() as plane:
         yield plane
