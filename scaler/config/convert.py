@@ -27,6 +27,7 @@ def to_spec(fleet: RolloutFleet) -> FleetSpec:
         max_spend_usd_per_h=spec.spend_cap_usd_per_h,
         labels=dict(fleet.metadata.labels),
         trainers=tuple(map(_trainer, spec.trainers)),
+        namespace=fleet.metadata.namespace or "",
     )
 
 
