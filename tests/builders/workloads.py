@@ -95,7 +95,7 @@ class StoreNodes:
 
 def pod_facts(body: Json) -> PodFacts:
     meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
-    owner = next((ref for ref in meta.get("ownerReferences") or () if ref.get("controller")), {})
+    owner: Json = next((ref for ref in meta.get("ownerReferences") or () if ref.get("controller")), {})
     scheduled = _condition(status, "PodScheduled")
     return PodFacts(
         name=meta["name"],
@@ -226,7 +226,8 @@ class Workloads:
         """Deployments, ReplicaSets, RayClusters and LeaderWorkerSets until nothing is left to do."""
         steps = (self._deployments, self._replica_sets, self._ray_clusters, self._leader_worker_sets)
         for _ in range(50):
-            if not any([step() for step in steps]):
+            moved = [step() for step in steps]
+            if not any(moved):
                 return
         raise AssertionError("the controllers never come to rest")
 
