@@ -6,11 +6,12 @@ tells all there is, every time. They keep no intent of their own; idempotency is
 Errors: `PoolUnavailable` where the provider does not answer; refusals are outcomes, not errors.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from scaler.model.plan import LaunchReplica, TerminateReplica
+from scaler.model.plan import DetachReplica, LaunchReplica, TerminateReplica
 from scaler.model.pool import Instance, InstanceState, PoolObservation
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "InstanceState",
     "LaunchOutcome",
     "LaunchResult",
+    "NotYet",
     "PoolActor",
     "PoolObservation",
     "PoolUnavailable",
@@ -26,6 +28,10 @@ __all__ = [
 
 class PoolUnavailable(Exception):
     """The provider did not answer, or answered in part: nothing is known, so nothing is decided."""
+
+
+class NotYet(Exception):
+    """A step was taken and the next one has to wait: the same command is to come again. The text says for what."""
 
 
 class LaunchResult(StrEnum):
@@ -37,6 +43,9 @@ class LaunchResult(StrEnum):
     INSUFFICIENT_CAPACITY = "insufficient_capacity"
     QUOTA = "quota"
     THROTTLED = "throttled"
+    """Says nothing about capacity: never a refusal of the offering."""
+    CONFIGURATION = "configuration"
+    AUTHORISATION = "authorisation"
     FAILED = "failed"
 
 
@@ -47,6 +56,18 @@ class LaunchOutcome:
     result: LaunchResult
     instance_id: str | None = None
     message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferingFacts:
+    """What a provider tells of an offering, each None where it does not. Times are on the controller's clock."""
+
+    price_usd_per_h: float | None = None
+    """Newest Spot price."""
+    placement_score: int | None = None
+    """EC2's, 1 (unlikely) to 10."""
+    refused_at_s: float | None = None
+    """Newest failed scaling activity for lack of capacity."""
 
 
 class PoolActor(Protocol):
@@ -61,7 +82,22 @@ class PoolActor(Protocol):
         ...
 
     async def terminate(self, command: TerminateReplica) -> tuple[str, ...]:
-        """End exactly the named instances that are still ours and the same; returns those it ended."""
+        """End exactly the named instances that are still ours and the same; returns those it ended.
+
+        In the order that design section 5b sets for the pool; `NotYet` where a pod has to be gone first.
+        """
+        ...
+
+    async def detach(self, command: DetachReplica) -> tuple[str, ...]:
+        """Let noticed instances leave their group, so that it does not replace them; returns those that left.
+
+        By detaching with decrement, or by completing the termination hook that waits for them. Pools whose
+        `Duties.detaches` is False are never asked.
+        """
+        ...
+
+    def facts(self) -> Mapping[str, OfferingFacts]:
+        """What the provider tells of offerings, by offering id: refusals seen elsewhere, prices, scores."""
         ...
 
     async def close(self) -> None:

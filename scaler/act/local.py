@@ -20,13 +20,21 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scaler.act.base import Instance, InstanceState, LaunchOutcome, LaunchResult, PoolObservation, PoolUnavailable
+from scaler.act.base import (
+    Instance,
+    InstanceState,
+    LaunchOutcome,
+    LaunchResult,
+    OfferingFacts,
+    PoolObservation,
+    PoolUnavailable,
+)
 from scaler.localcloud import launching
 from scaler.localcloud.launching import Launch
 from scaler.localcloud.processes import TOKEN_VARIABLE, reap, signal_group
 from scaler.localcloud.state import InstanceRecord, StateDir, read_json
 from scaler.model.clock import Clock
-from scaler.model.plan import LaunchReplica, TerminateReplica
+from scaler.model.plan import DetachReplica, LaunchReplica, TerminateReplica
 
 OWN_PLACEHOLDERS = frozenset({"worker", "replicaId", "instanceId", "offering", "noticeFile", "tokenCounter"})
 """What the actor fills in by itself, for each instance."""
@@ -112,6 +120,14 @@ class LocalPool:
             )
         except OSError as error:
             raise PoolUnavailable(f"state folder {self._state.root}: {error}") from error
+
+    async def detach(self, command: DetachReplica) -> tuple[str, ...]:
+        """Nothing: a process group is in no group that would replace it."""
+        return ()
+
+    def facts(self) -> Mapping[str, OfferingFacts]:
+        """Nothing beyond what `observe` tells."""
+        return {}
 
     async def close(self) -> None:
         """Collect children that have ended; instances stay."""

@@ -1,13 +1,16 @@
 """Who acts on a capacity pool, and its own settings. A new provider is one model here and one arm of `Provider`."""
 
 import string
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 
 from scaler.config.faults import shown
-from scaler.config.scalars import Duration, FilePath, PlainText
-from scaler.config.yaml_model import RESTART, YamlModel, refusal
+from scaler.config.scalars import LONGEST_TEXT, Duration, FilePath, Flag, Name, PlainText
+from scaler.config.worker_sets import WorkerSetModel
+from scaler.config.yaml_model import RESTART, Problem, YamlModel, refusal
+from scaler.model.spec import Duties
 
 PLACEHOLDERS = frozenset(
     {"ledger", "job", "worker", "replicaId", "instanceId", "noticeFile", "tokenCounter", "weights", "offering"}
@@ -50,14 +53,23 @@ def _value(value: str) -> str:
     return value
 
 
-CommandWord = Annotated[PlainText, AfterValidator(_command_word)]
-Environment = dict[Annotated[str, AfterValidator(_variable)], Annotated[str, AfterValidator(_value)]]
+_WORD = r"^([^{}\x00]|\{\{|\}\}|\{(" + "|".join(sorted(PLACEHOLDERS)) + r")\})+$"
+CommandWord = Annotated[PlainText, AfterValidator(_command_word), Field(json_schema_extra={"pattern": _WORD})]
+Environment = Annotated[
+    dict[
+        Annotated[str, Field(max_length=256), AfterValidator(_variable)],
+        Annotated[str, Field(max_length=LONGEST_TEXT), AfterValidator(_value)],
+    ],
+    Field(max_length=256),
+]
 
 
 class ProviderModel(YamlModel):
     """Base of all providers in the YAML."""
 
     type: str
+    duties: ClassVar[Duties] = Duties()
+    """Who does what when an instance goes."""
     one_machine: ClassVar[bool] = False
     """Workers run where the controller runs: only then may the ledger be a file."""
 
@@ -80,7 +92,7 @@ class LocalProvider(ProviderModel):
     """Who acts on the pool."""
     state_dir: Annotated[FilePath, Field(json_schema_extra=RESTART)]
     """Folder of instance records, notices, counters and logs; a new controller adopts what it finds there."""
-    command: Annotated[tuple[CommandWord, ...], Field(min_length=1)]
+    command: Annotated[tuple[CommandWord, ...], Field(min_length=1, max_length=256)]
     """Program and arguments of one worker, run without a shell. May hold {ledger}, {job}, {worker}, {replicaId}, {instanceId},
     {offering}, {noticeFile}, {tokenCounter} and {weights}."""
     env: Environment = Field(default_factory=dict)
@@ -100,4 +112,78 @@ class LocalProvider(ProviderModel):
         return frozenset(name for word in self.command for name in placeholders(word))
 
 
-Provider: TypeAlias = LocalProvider
+class _InCluster(ProviderModel):
+    worker_set: WorkerSetModel
+    """What runs the workers on its nodes."""
+
+    @property
+    def counted(self) -> bool:
+        """Whether the worker set has a count that we write."""
+        return self.worker_set.counts
+
+
+class AutoScalingGroupProvider(_InCluster):
+    """A self-managed Auto Scaling group of EC2: one instance type and one way of buying, in one zone or several."""
+
+    duties: ClassVar[Duties] = Duties(taints=True, evicts=True, replaces=True, detaches=True)
+    type: Annotated[Literal["auto_scaling_group"], Field(json_schema_extra=RESTART)]
+    """Who acts on the pool."""
+    group: Annotated[PlainText, Field(json_schema_extra=RESTART)]
+    """Name of the group."""
+    up: Literal["launch_instances", "set_desired_capacity"] = "launch_instances"
+    """How it is raised. Default launch_instances: relative, idempotent by token, refusals answered at once; the other is for
+    Regions and partitions without it."""
+
+    @property
+    def place(self) -> str:
+        """The group."""
+        return f"auto_scaling_group/{self.group}"
+
+
+class EksNodeGroupProvider(_InCluster):
+    """An EKS managed node group: AWS drains and replaces what it interrupts."""
+
+    duties: ClassVar[Duties] = Duties(taints=True, evicts=True, replaces=False, detaches=False)
+    type: Annotated[Literal["eks_node_group"], Field(json_schema_extra=RESTART)]
+    """Who acts on the pool."""
+    cluster: Annotated[PlainText, Field(json_schema_extra=RESTART)]
+    """Name of the EKS cluster."""
+    node_group: Annotated[PlainText, Field(json_schema_extra=RESTART)]
+    """Name of the node group."""
+    accept_az_rebalance: Flag = False
+    """A group over several zones is rebalanced by AWS, which ends instances that work, and that cannot be turned off. Default
+    false: such a group is refused; one zone a group is better."""
+
+    @property
+    def place(self) -> str:
+        """The node group."""
+        return f"eks_node_group/{self.cluster}/{self.node_group}"
+
+
+class KarpenterProvider(_InCluster):
+    """A Karpenter NodePool: pods ask, Karpenter launches, taints, evicts and replaces."""
+
+    duties: ClassVar[Duties] = Duties(replaces=False)
+    type: Annotated[Literal["karpenter"], Field(json_schema_extra=RESTART)]
+    """Who acts on the pool."""
+    node_pool: Annotated[Name, Field(json_schema_extra=RESTART)]
+    """Name of the NodePool; not a static one."""
+
+    @property
+    def place(self) -> str:
+        """The NodePool."""
+        return f"karpenter/{self.node_pool}"
+
+    def problems(self) -> Iterator[Problem]:
+        """A worker set without a count makes Karpenter launch nothing."""
+        if not self.worker_set.counts:
+            yield Problem(
+                ("workerSet", "type"),
+                "a DaemonSet makes Karpenter launch nothing: its pods come after nodes",
+                "use a deployment, a leader_worker_set or a ray_cluster",
+            )
+
+
+Provider: TypeAlias = Annotated[
+    LocalProvider | AutoScalingGroupProvider | EksNodeGroupProvider | KarpenterProvider, Field(discriminator="type")
+]

@@ -19,6 +19,7 @@ class ReasonCode(StrEnum):
     DEADLINE_PASSED = "deadline_passed"
     INSTANCE_LOST = "instance_lost"
     REAP = "reap"
+    LEAVES_GROUP = "leaves_group"
     STEADY = "steady"
     HOLD_SIGNAL_MISSING = "hold_signal_missing"
     HOLD_SIGNAL_STALE = "hold_signal_stale"
@@ -129,7 +130,23 @@ class TerminateReplica:
     reason: Reason
 
 
-Command: TypeAlias = LaunchReplica | DrainReplica | UndrainReplica | ReleaseReplicaWork | TerminateReplica
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetachReplica:
+    """Let exactly these instances, which the cloud takes and whose work is handed over, leave their group for good.
+
+    They run on until the cloud takes them; the group's count falls with them, so that it does not replace them itself.
+    """
+
+    stage: str
+    pool: str
+    replica_id: str
+    instance_ids: tuple[str, ...]
+    reason: Reason
+
+
+Command: TypeAlias = (
+    LaunchReplica | DrainReplica | UndrainReplica | ReleaseReplicaWork | TerminateReplica | DetachReplica
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

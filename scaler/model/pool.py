@@ -23,6 +23,11 @@ class Instance:
     state: InstanceState
     launched_at_s: float
     launch_token: str
+    node_name: str = ""
+    """Its Kubernetes node, once it has joined; empty on one machine."""
+    node_uid: str = ""
+    attached: bool = True
+    """Its group still counts it; an instance that left its group lives until the cloud takes it, or we reap it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

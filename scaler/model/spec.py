@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from scaler.model.capacity import Offering
+from scaler.model.trainers import TrainerSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,20 @@ class GuardRails:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Duties:
+    """Who does what when an instance goes (design section 5b): each act has exactly one owner, us where it says True."""
+
+    taints: bool = False
+    """We taint and cordon its node."""
+    evicts: bool = False
+    """We evict its pods."""
+    replaces: bool = True
+    """We launch the replacement of a noticed replica. Else it comes by itself, and counts from the notice on."""
+    detaches: bool = False
+    """A noticed instance leaves its group by our doing, once drained, so that the group does not replace it itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSpec:
     """A capacity pool. `provider` names who acts on it; its settings stay with that adapter."""
 
@@ -47,6 +62,8 @@ class PoolSpec:
     """A launched replica that has not become ready after this long is replaced."""
     refusal_backoff_initial_s: float = 30.0
     refusal_backoff_max_s: float = 120.0
+    duties: Duties = Duties()
+    """By kind of pool; nothing beyond launching and ending where a pool is local."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,3 +103,9 @@ class FleetSpec:
     """Decide and explain, act on notices only in the ledger's dry sense: no command is carried out."""
     max_spend_usd_per_h: float | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    namespace: str = ""
+    """Where it lives in a cluster; empty on one machine."""
+    priority: int = 0
+    """Between fleets that share a pool: the higher one is served first."""
+    trainers: tuple[TrainerSpec, ...] = ()
+    """Trainers that are guarded. One without a namespace is in the fleet's."""
