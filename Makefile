@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 TRACES ?= $(firstword $(wildcard ../shared/traces))
 export HEADRACE_TRACES ?= $(if $(TRACES),$(abspath $(TRACES)))
 
-.PHONY: setup demo test lint types arch unit lock clean
+.PHONY: setup demo test lint types arch unit lock clean cluster-build cluster-up cluster-status cluster-down
 
 setup: $(STAMP)
 
@@ -35,12 +35,20 @@ types: setup
 arch: setup
 	$(BIN)/lint-imports
 
-unit: setup
+unit: setup cluster-build
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Without a suitable Go it says so, and the tests that need a control plane are skipped.
+cluster-build: setup
+	$(BIN)/python -m tests.cluster.build --where-possible
+
+cluster-up cluster-status cluster-down: cluster-%: setup
+	@$(BIN)/python -m tests.cluster $*
 
 # Pins carry hashes and no addresses, so that any mirror serves.
 lock: setup
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url --upgrade --extra dev pyproject.toml -o requirements/dev.txt
 
 clean:
+	@if [ -e out/cluster ]; then $(BIN)/python -m tests.cluster down; fi
 	rm -rf $(VENV) out .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

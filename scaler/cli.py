@@ -71,8 +71,13 @@ def validate(file: Annotated[Path, typer.Argument(help="RolloutFleet YAML.")]) -
 @app.command()
 def schema(
     scenario: Annotated[bool, typer.Option("--scenario", help="Of a scenario's YAML.")] = False,
+    crd: Annotated[bool, typer.Option("--crd", help="As a CustomResourceDefinition, for a cluster.")] = False,
 ) -> None:
     """Print the JSON Schema of a fleet's YAML."""
+    if crd:
+        from scaler.commands.validate import print_definition
+
+        raise typer.Exit(print_definition())
     if scenario:
         from scaler.commands.simulate import print_scenario_schema
 

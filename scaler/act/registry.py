@@ -8,6 +8,7 @@ from scaler.act.base import PoolActor
 from scaler.model.clock import Clock
 
 ACTORS = {
+    "karpenter": "scaler.act.karpenter",
     "local": "scaler.act.local",
 }
 """Provider -> module with `make(settings, *, pool, clock) -> PoolActor`. Imported on use: local pools need no cloud client."""

@@ -30,7 +30,7 @@ class KubeUnreachable(KubeError):
 
 
 class NotFound(KubeError):
-    """404, and 409 of a UID precondition that names what is gone: already gone is success to who deletes."""
+    """404, and a UID (of a precondition, or in a patch's metadata) that names what is gone: success to who deletes."""
 
 
 class Conflict(KubeError):
@@ -151,6 +151,20 @@ class KubeApi(Protocol):
         field_selector: str = "",
     ) -> Listing:
         """All objects, page after page. A list that expires between pages is begun again once, then `Gone`."""
+        ...
+
+    def pages(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> AsyncIterator[Listing]:
+        """The same, a page at a time: who keeps little of each object never holds them all whole.
+
+        Nothing may be concluded before the iterator has ended. `Gone` where the list expired between pages.
+        """
         ...
 
     def watch(

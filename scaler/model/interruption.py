@@ -22,6 +22,9 @@ class NoticeKind(StrEnum):
     """Whoever owns the node says that it goes: a taint or condition set by Karpenter, a termination handler or a node monitor."""
 
 
+DEFAULT_WARNING_S = 120.0
+"""EC2 warns two minutes ahead: the deadline of a notice that names none."""
+
 BINDING = frozenset(set(NoticeKind) - {NoticeKind.REBALANCE_RECOMMENDATION})
 """Kinds after which the instance goes, whatever we do."""
 

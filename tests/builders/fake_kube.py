@@ -41,6 +41,7 @@ from tests.builders.kube_objects import (
 )
 
 CALL_TIME_OUT_S = 10.0
+PAGE = 500
 _SCALABLE = (DEPLOYMENTS, REPLICA_SETS, LEADER_WORKER_SETS, NODE_POOLS)
 _FOR_EVER = 1_000_000_000
 
@@ -159,6 +160,15 @@ class FakeKube:
 
         answer = await self._call("list", resource.plural, act)
         return Listing(items=tuple(answer["items"]), resource_version=answer["version"])
+
+    async def pages(
+        self, resource: Resource, *, namespace: str | None = None, label_selector: str = "", field_selector: str = ""
+    ) -> AsyncIterator[Listing]:
+        listing = await self.list(
+            resource, namespace=namespace, label_selector=label_selector, field_selector=field_selector
+        )
+        for at in range(0, max(1, len(listing.items)), PAGE):
+            yield Listing(items=listing.items[at : at + PAGE], resource_version=listing.resource_version)
 
     async def watch(
         self,

@@ -1,7 +1,7 @@
 """Kubernetes objects for tests, and a client that makes many at once and waits for what must come.
 
 The builders give plain JSON objects with the least that the API server takes; keyword arguments fill in what a test is
-about. `Kube` speaks to a `tests.cluster` control plane, or to whoever has its url and certificates.
+about. `Kube` speaks to a `tests.cluster` control plane, or to whatever a kubeconfig names.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 import aiohttp
+import yaml
 
 from tests.cluster.paths import JsonObject, collection_of, path_of
 
@@ -117,17 +118,66 @@ def _template(name: str, spec: Mapping[str, Any]) -> JsonObject:
     return {"metadata": {"labels": {"app": name}}, "spec": pod_spec(**spec)}
 
 
-class Address(Protocol):
-    """Where an API server is, and who we are to it."""
+def ray_cluster(
+    name: str, replicas: int, *, within: str = "default", group: str = "rollout", **spec: Any
+) -> JsonObject:
+    """A RayCluster with one worker group; its head asks for no GPU."""
+    workers = {
+        "groupName": group,
+        "replicas": replicas,
+        "minReplicas": 0,
+        "maxReplicas": 1000,
+        "rayStartParams": {},
+        "template": {"spec": pod_spec(**spec)},
+    }
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": name, "namespace": within},
+        "spec": {
+            "headGroupSpec": {"rayStartParams": {}, "template": {"spec": pod_spec()}},
+            "workerGroupSpecs": [workers],
+        },
+    }
+
+
+def leader_worker_set(name: str, replicas: int, size: int, *, within: str = "default", **spec: Any) -> JsonObject:
+    """A LeaderWorkerSet of `replicas` groups of `size` pods each, the leader among them."""
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": name, "namespace": within},
+        "spec": {
+            "replicas": replicas,
+            "leaderWorkerTemplate": {"size": size, "workerTemplate": _template(name, spec)},
+        },
+    }
+
+
+def node_pool(name: str, *, requirements: Sequence[JsonObject] = (), **spec: Any) -> list[JsonObject]:
+    """A Karpenter NodePool of Spot nodes that consolidates only what is empty, and the node class it names."""
+    reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": name}
+    spot = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}
+    template = {"spec": {"nodeClassRef": reference, "requirements": [spot, *requirements], "expireAfter": "Never"}}
+    disruption = {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "30s"}
+    return [
+        {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": name}},
+        {
+            "apiVersion": "karpenter.sh/v1",
+            "kind": "NodePool",
+            "metadata": {"name": name},
+            "spec": {"template": template, "disruption": disruption, **spec},
+        },
+    ]
+
+
+class HasKubeconfig(Protocol):
+    """A control plane, say."""
 
     @property
-    def url(self) -> str: ...
-    @property
-    def ca_file(self) -> Path: ...
-    @property
-    def cert_file(self) -> Path: ...
-    @property
-    def key_file(self) -> Path: ...
+    def kubeconfig(self) -> Path:
+        """Where an API server is, and who we are to it."""
+        ...
 
 
 class Kube:
@@ -139,12 +189,18 @@ class Kube:
 
     @classmethod
     @asynccontextmanager
-    async def of(cls, address: Address) -> AsyncIterator[Self]:
-        """A client of a control plane."""
-        context = ssl.create_default_context(cafile=str(address.ca_file))
-        context.load_cert_chain(address.cert_file, address.key_file)
+    async def of(cls, where: HasKubeconfig | Path) -> AsyncIterator[Self]:
+        """A client of a control plane as its administrator, or as whom a kubeconfig file says."""
+        config = yaml.safe_load((where if isinstance(where, Path) else where.kubeconfig).read_text())
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        context = ssl.create_default_context(cafile=cluster["certificate-authority"])
+        if "client-certificate" in user:
+            context.load_cert_chain(user["client-certificate"], user["client-key"])
         async with aiohttp.ClientSession(
-            address.url, connector=aiohttp.TCPConnector(ssl=context), raise_for_status=_refusals
+            cluster["server"],
+            connector=aiohttp.TCPConnector(ssl=context),
+            headers={"Authorization": f"Bearer {user['token']}"} if "token" in user else None,
+            raise_for_status=_refusals,
         ) as session:
             yield cls(session)
 

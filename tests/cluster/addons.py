@@ -1,13 +1,94 @@
 """What must be in the API server, or on disk, before an add-on is started.
 
-Definitions of custom resources come from the add-on's own module in Go's module cache.
+Definitions of custom resources and webhooks come from the add-on's own module in Go's module cache.
 """
 
-from collections.abc import Callable, Mapping
+import base64
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
 
 from tests.cluster.api import Api
+from tests.cluster.build import PROGRAMS, go
+from tests.cluster.instance_types import instance_types
+from tests.cluster.paths import JsonObject
 from tests.cluster.pki import Authority
-from tests.cluster.programs import Site
+from tests.cluster.programs import KARPENTER_NAMESPACE, LWS_NAMESPACE, Site
 
 SetUp = Callable[[Site, Authority, Api], None]
-SET_UP: Mapping[str, SetUp] = {}
+
+
+def _karpenter(site: Site, _: Authority, api: Api) -> None:
+    module = _module("karpenter", "sigs.k8s.io/karpenter")
+    _define(api, module / "pkg/apis/crds", module / "kwok/apis/crds")
+    api.apply(_namespace(KARPENTER_NAMESPACE))
+    (site.folder / "instance_types.json").write_text(json.dumps(instance_types()))
+
+
+def _kuberay(_: Site, __: Authority, api: Api) -> None:
+    _define(api, _module("kuberay", "github.com/ray-project/kuberay/ray-operator") / "config/crd/bases")
+
+
+def _lws(site: Site, authority: Authority, api: Api) -> None:
+    module = _module("lws", "sigs.k8s.io/lws")
+    _define(api, module / "config/crd/bases")
+    api.apply(_namespace(LWS_NAMESPACE))
+    (site.folder / "lws.yaml").write_text(yaml.safe_dump(_lws_config(site, authority)))
+    for hook in yaml.safe_load_all((module / "config/webhook/manifests.yaml").read_text()):
+        api.apply(_on_loopback(hook, f"https://{site.at('lws/webhook')}", site.ca_file))
+
+
+SET_UP: Mapping[str, SetUp] = {"karpenter": _karpenter, "kuberay": _kuberay, "lws": _lws}
+
+
+def _module(program: str, path: str) -> Path:
+    """Where a module lies in Go's cache; fetched, and checked against go.sum, where it is not there."""
+    return Path(json.loads(go("mod", "download", "-json", path, folder=PROGRAMS[program].folder))["Dir"])
+
+
+def _define(api: Api, *folders: Path) -> None:
+    api.define(file for folder in folders for file in sorted(folder.glob("*.yaml")))
+
+
+def _namespace(name: str) -> JsonObject:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def _lws_config(site: Site, authority: Authority) -> JsonObject:
+    certificates = site.folder / "lws-webhook"
+    certificates.mkdir()
+    served = authority.server("lws-webhook", [])
+    shutil.copy(served.cert_file, certificates / "tls.crt")
+    shutil.copy(served.key_file, certificates / "tls.key")
+    return {
+        "apiVersion": "config.lws.x-k8s.io/v1alpha1",
+        "kind": "Configuration",
+        "leaderElection": {"leaderElect": False},
+        "internalCertManagement": {"enable": False},
+        "health": {"healthProbeBindAddress": site.at("lws/health")},
+        "metrics": {"bindAddress": "0"},
+        "webhook": {"host": "127.0.0.1", "port": site.ports["lws/webhook"], "certDir": str(certificates)},
+    }
+
+
+def _on_loopback(configuration: JsonObject, url: str, ca_file: Path) -> JsonObject:
+    """The webhooks of a configuration, called by address instead of through a Service."""
+    return {**configuration, "webhooks": list(_redirected(configuration["webhooks"], url, ca_file))}
+
+
+def _redirected(hooks: list[dict[str, Any]], url: str, ca_file: Path) -> Iterator[JsonObject]:
+    bundle = base64.b64encode(ca_file.read_bytes()).decode()
+    for hook in hooks:
+        path = hook["clientConfig"]["service"]["path"]
+        made = {**hook, "clientConfig": {"url": url + path, "caBundle": bundle}}
+        if path.endswith("-pod"):
+            # As the project's own deployment has it, so that other pods do not depend on this webhook.
+            made["objectSelector"] = {"matchExpressions": [{"key": _LWS_LABEL, "operator": "Exists"}]}
+        yield made
+
+
+_LWS_LABEL = "leaderworkerset.sigs.k8s.io/name"

@@ -99,11 +99,7 @@ class ControlPlane:
         write_kubeconfig(self.kubeconfig, self.url, self.ca_file, by_certificate(self._admin))
         self._bring_up(ALWAYS)
         self.api = Api(self.url, self.ca_file, self._admin)
-        others = [name for name in self.parts if name not in ALWAYS]
-        for name in others:
-            if name in SET_UP:
-                SET_UP[name](self._site, self._authority, self.api)
-        self._bring_up(others)
+        self._bring_up_others([name for name in self.parts if name not in ALWAYS])
 
     def _make_site(self) -> Site:
         holds = {f"{name}/{port}": PortHold() for name in self.parts for port in PARTS[name].ports}
@@ -129,6 +125,15 @@ class ControlPlane:
         policy = self.folder / "audit-policy.yaml"
         policy.write_text(yaml.safe_dump(_AUDIT_POLICY))
         return [f"--audit-policy-file={policy}", f"--audit-log-path={self.audit_log}"]
+
+    def _bring_up_others(self, names: Sequence[str]) -> None:
+        # Those that need nothing first: they start while the definitions of the others are read.
+        for name in sorted(names, key=SET_UP.__contains__):
+            if name in SET_UP:
+                SET_UP[name](self._site, self._authority, self.api)
+            self._children[name].start()
+        for name in names:
+            self._wait(name)
 
     def _bring_up(self, names: Iterable[str]) -> None:
         names = list(names)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.cluster.build import Unavailable
+from tests.cluster.build import Unavailable, is_required
 from tests.cluster.control_plane import ControlPlane
 
 
@@ -37,18 +37,20 @@ class _Shared:
 
 
 def started(*with_: str) -> ControlPlane:
-    """A control plane that the caller stops; the test is skipped where its programs are not built."""
+    """A control plane that the caller stops; the test is skipped where there can be none, unless one is required."""
     plane = ControlPlane(with_)
     try:
         plane.start()
     except Unavailable as reason:
+        if is_required():
+            raise
         pytest.skip(f"no control plane: {reason}")
     return plane
 
 
 _API = _Shared()
 _CLUSTER = _Shared("controllers", "scheduler", "kwok")
-_KARPENTER = _Shared("controllers", "scheduler", "kwok", "karpenter")
+_KARPENTER = _Shared("controllers", "scheduler", "kwok", "karpenter", "kuberay", "lws")
 
 
 @pytest.fixture(scope="session")
@@ -67,6 +69,6 @@ def cluster() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="session")
 def karpenter_cluster() -> Iterator[ControlPlane]:
-    """As `cluster`, and Karpenter makes nodes for pods that find none."""
+    """As `cluster`, with the KubeRay operator, LeaderWorkerSet, and Karpenter, which does nothing before it has a NodePool."""
     with _KARPENTER.use() as plane:
         yield plane

@@ -169,8 +169,10 @@ PARTS: Mapping[str, Part] = {
     "lws": Part(
         ports=("health", "webhook"),
         args=lambda site: (f"--config={site.folder / 'lws.yaml'}",),
-        health="health",
-        ready="/readyz",
+        # Its own /readyz does not wait for its webhook, without which nothing can be created.
+        health="webhook",
+        ready="/mutate-leaderworkerset-x-k8s-io-v1-leaderworkerset",
+        https=True,
     ),
 }
 ALWAYS = ("etcd", "kube-apiserver")
