@@ -4,6 +4,7 @@ Source: Kubernetes API conventions (Status objects, `Retry-After`), API concepts
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -33,7 +34,8 @@ _CLASSES: Mapping[int, type[KubeError]] = {
     410: Gone,
     429: TooMany,
 }
-_OTHER_UID = "UID in precondition"
+_OTHER_UID = re.compile(r"UID in (the )?precondition|metadata\.uid: Invalid value")
+"""As kube-apiserver 1.37 words it of deletions and replacements (409), of evictions (409) and of patches (422)."""
 
 
 def error_of(status: int, body: bytes, headers: Mapping[str, str]) -> KubeError:
@@ -41,7 +43,7 @@ def error_of(status: int, body: bytes, headers: Mapping[str, str]) -> KubeError:
     told = _status_object(body)
     message = str(told.get("message") or body[:_TEXT_CHARS].decode(errors="replace") or f"status {status}")
     kind = _CLASSES.get(status, KubeUnreachable if status >= 500 else Invalid)
-    if kind is Conflict and _OTHER_UID in message:
+    if status in (409, 422) and _OTHER_UID.search(message):
         kind = NotFound
     return kind(
         message, status=status, reason=str(told.get("reason") or ""), retry_after_s=_retry_after_s(headers, told)

@@ -30,7 +30,7 @@ class KubeUnreachable(KubeError):
 
 
 class NotFound(KubeError):
-    """404, and 409 of a UID precondition that names what is gone: already gone is success to who deletes."""
+    """404, and a UID (of a precondition, or in a patch's metadata) that names what is gone: success to who deletes."""
 
 
 class Conflict(KubeError):

@@ -39,6 +39,7 @@ from tests.builders.kube_objects import clone, dig
 WITHOUT_STATUS = {r.plural for r in (CONFIG_MAPS, EVENTS, LEASES, PRIORITY_CLASSES, SECRETS)}
 _KEEPS_STATUS_AT_CREATION = {NODES.plural}
 _ENDED = ("Succeeded", "Failed")
+_PART = r"[A-Za-z0-9._:~-]+"
 
 Key = tuple[str, str, str]
 """(plural.group, namespace, name)."""
@@ -106,6 +107,8 @@ class FakeStore:
 
     def find(self, resource: Resource, namespace: str | None, name: str) -> Json:
         """The object itself, not a copy."""
+        if not re.fullmatch(_PART, name) or name in (".", "..") or (resource.namespaced and not namespace):
+            raise Invalid(f"{name!r} in {namespace!r} is no {resource.kind}")
         found = self._objects.get((kind_of(resource), namespace or "", name))
         if found is None:
             raise NotFound(f'{resource.plural} "{name}" not found', status=404, reason="NotFound")
@@ -156,7 +159,7 @@ class FakeStore:
         if wanted != old["metadata"]["resourceVersion"]:
             raise Conflict("the object has been modified", status=409, reason="Conflict")
         if (meta.get("uid") or old["metadata"]["uid"]) != old["metadata"]["uid"]:
-            raise Conflict("Precondition failed: UID in precondition", status=409, reason="Conflict")
+            raise NotFound("Precondition failed: UID in precondition", status=409, reason="Conflict")
         if meta.get("name") != name:
             raise Invalid("the name of the object does not match the request's", status=400, reason="BadRequest")
         for kept in ("uid", "creationTimestamp", "generation", "deletionTimestamp", "namespace"):
@@ -216,7 +219,16 @@ class FakeStore:
         if budgets and not exempt and any(self._left(budget) <= 0 for budget in budgets):
             message = "Cannot evict pod as it would violate the pod's disruption budget."
             raise TooMany(message, status=429, reason="TooManyRequests")
+        if not exempt:
+            for budget in budgets:
+                self._use(budget)
         self.remove(PODS, namespace, name, uid, grace_s)
+
+    def _use(self, budget: Json) -> None:
+        left = dig(budget, "status.disruptionsAllowed")
+        if left is not None:
+            status = {**budget["status"], "disruptionsAllowed": max(0, left - 1)}
+            self._change(DISRUPTION_BUDGETS, budget, {**budget, "metadata": {**budget["metadata"]}, "status": status})
 
     def _left(self, budget: Json) -> int:
         told = dig(budget, "status.disruptionsAllowed")

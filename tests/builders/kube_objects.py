@@ -13,8 +13,8 @@ import jsonpatch
 
 from scaler.kube.contract import Invalid, Json
 
-MERGE_KEYS = {"taints": "key", "conditions": "type", "containers": "name", "ownerReferences": "uid", "env": "name"}
-"""Lists that a strategic merge patch merges by a key; it replaces all others."""
+MERGE_KEYS = {"conditions": "type", "containers": "name", "ownerReferences": "uid", "env": "name"}
+"""Lists that a strategic merge patch merges by a key; it replaces all others, a node's taints too."""
 FIELDS = {
     "pods": {"spec.nodeName", "spec.restartPolicy", "spec.serviceAccountName", "status.phase", "status.podIP"},
     "nodes": {"spec.unschedulable"},
