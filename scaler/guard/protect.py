@@ -10,6 +10,7 @@ Invariants
 Non-goals: judging whether a command is wise.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -43,11 +44,13 @@ class Untouchable:
     pod_uids: frozenset[str] = frozenset()
     places: frozenset[tuple[str, str]] = frozenset()
     """As `place_key` names them."""
+    names: frozenset[str] = field(init=False)
+    """Every name of a thing."""
 
-    @property
-    def names(self) -> frozenset[str]:
-        """Every name of a thing."""
-        return self.instance_ids | self.node_names | self.node_uids | self.pod_uids
+    def __post_init__(self) -> None:
+        """One set to look names up in."""
+        names = self.instance_ids | self.node_names | self.node_uids | self.pod_uids
+        object.__setattr__(self, "names", names)
 
 
 @dataclass(slots=True)
@@ -106,6 +109,8 @@ class Protector:
         self._count = count
         self._memories: dict[str, _Memory] = {}
         self._whole_at_s: dict[str, float] = {}
+        self.untouchable = Untouchable()
+        """Everything of the trainers that are configured, present or remembered."""
 
     def learn(self, facts: Sequence[TrainerFacts]) -> None:
         """Remember what was read; a reading that was not whole adds and takes nothing away."""
@@ -114,10 +119,9 @@ class Protector:
             self._memories.setdefault(each.trainer, _Memory()).learn(each, now_s)
             if not each.unread.keys() & _WHOLE and each.read_at_s is not None:
                 self._whole_at_s[each.trainer] = now_s - max(0.0, self._clock.now_s() - each.read_at_s)
+        self.untouchable = self._gather()
 
-    @property
-    def untouchable(self) -> Untouchable:
-        """Everything of the trainers that are configured, present or remembered."""
+    def _gather(self) -> Untouchable:
         wanted = {trainer.name for trainer in self._trainers()}
         things = [thing for name, memory in self._memories.items() if name in wanted for thing in memory.things]
 
@@ -140,7 +144,7 @@ class Protector:
             case LaunchReplica():
                 why = self._against_place(command.pool)
             case DrainReplica() | TerminateReplica() | DetachReplica():
-                names = (command.replica_id, getattr(command, "worker", None) or "")
+                names = (command.replica_id, getattr(command, "worker", None) or "", *command.instance_ids)
                 why = self._against_names(names) or self._against_instances(command.instance_ids)
             case UndrainReplica() | ReleaseReplicaWork():
                 why = self._against_names((command.replica_id, command.worker))
@@ -215,7 +219,7 @@ class Protector:
     def _fresh(self) -> bool:
         """Whether every trainer and the nodes have been read, lately and whole."""
         now_s = self._clock.monotonic_s()
-        read = all(now_s - self._whole_at_s.get(each.name, -FRESH_S - now_s) <= FRESH_S for each in self._trainers())
+        read = all(now_s - self._whole_at_s.get(each.name, -math.inf) <= FRESH_S for each in self._trainers())
         nodes_at_s = self._nodes.current_at_s
         return read and nodes_at_s is not None and self._clock.now_s() - nodes_at_s <= FRESH_S
 
