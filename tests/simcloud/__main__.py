@@ -23,7 +23,8 @@ from tests.simcloud.sim import SimCloud
 def settings_of(text: str) -> Settings:
     """Settings out of JSON; what is not a field is refused."""
     given: dict[str, Any] = json.loads(text)
-    return Settings(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    return Settings(**fields)
 
 
 async def _until_told(joiner: Joiner | None) -> None:
