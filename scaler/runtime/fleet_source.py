@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from scaler.kube.contract import ROLLOUT_FLEETS, Json, KubeApi
-from scaler.kube.reflector import Reflector, Selection
+from scaler.kube.reflector import Reflector
 from scaler.model.clock import Clock
 
 
@@ -46,8 +46,7 @@ class FleetSource:
     def __init__(self, kube: KubeApi, *, clock: Clock, namespaces: Sequence[str] = ()) -> None:
         places: tuple[str | None, ...] = tuple(dict.fromkeys(namespaces)) or (None,)
         self._reflectors = [
-            Reflector(kube, Selection(resource=ROLLOUT_FLEETS, namespace=place), clock=clock, keep=_key_of)
-            for place in places
+            Reflector(kube, ROLLOUT_FLEETS, namespace=place, clock=clock, keep=_key_of) for place in places
         ]
         self._told: dict[str, FleetKey] = {}
         self._news = asyncio.Event()

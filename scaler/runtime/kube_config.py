@@ -24,7 +24,7 @@ from scaler.config.faults import ConfigError, Fault
 from scaler.config.reload import Outcome, restart_faults
 from scaler.config.schema import RolloutFleet
 from scaler.kube.contract import DEFINITIONS, ROLLOUT_FLEETS, Json, KubeApi, KubeError, NotFound
-from scaler.kube.reflector import Reflector, Selection
+from scaler.kube.reflector import Reflector
 from scaler.model.clock import Clock
 from scaler.model.spec import FleetSpec
 from scaler.telemetry.metrics import Metrics
@@ -133,10 +133,14 @@ class KubeConfigWatch:
 
     async def watch(self, wake: asyncio.Event) -> None:
         """Follow object and definition, and set `wake` when something else is to be used; never returns."""
-        chosen = Selection(
-            resource=ROLLOUT_FLEETS, namespace=self._namespace, field_selector=f"metadata.name={self._name}"
+        reflector: Reflector[Json] = Reflector(
+            self._kube,
+            ROLLOUT_FLEETS,
+            clock=self._clock,
+            keep=lambda body: body,
+            namespace=self._namespace,
+            field_selector=f"metadata.name={self._name}",
         )
-        reflector: Reflector[Json] = Reflector(self._kube, chosen, clock=self._clock, keep=lambda body: body)
         async with asyncio.TaskGroup() as group:
             group.create_task(reflector.run())
             group.create_task(self._watch_object(reflector, wake))
