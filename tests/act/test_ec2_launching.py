@@ -1,9 +1,5 @@
-import pytest
-
-from scaler.act.base import InstanceState, LaunchResult, PoolUnavailable
-from scaler.model.capacity import CapacityType
-from tests.builders.ec2_pools import FLEET, TYPE, ZONE_A, ZONE_B, Bed, a_launch, an_offering, by_token, listed
-from tests.simcloud.market import SPOT, Offering
+from scaler.act.base import InstanceState, LaunchResult
+from tests.builders.ec2_pools import FLEET, ZONE_A, ZONE_B, Bed, a_launch, an_offering, by_token, listed
 
 
 async def test_a_launch_brings_one_instance_of_the_offering_tagged_and_listed(bed: Bed) -> None:
