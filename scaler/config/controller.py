@@ -30,7 +30,7 @@ class AwsAccess(YamlModel):
 
 
 class Queue(YamlModel):
-    """The queue that EventBridge and Auto Scaling send to: one a cluster; its tag `headrace.dev/cluster` names the cluster's UID."""
+    """The queue that EventBridge and Auto Scaling send to; its tag `headrace.dev/cluster` names the cluster's UID."""
 
     url: PlainText
     """The queue's URL."""

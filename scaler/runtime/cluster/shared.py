@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from scaler.act.karpenter_claims import ClaimIndex
 from scaler.act.sharing import Places
 from scaler.aws.contract import Aws
 from scaler.kube.contract import KubeApi
@@ -23,8 +22,6 @@ class Shared:
     aws: Aws | None
     nodes: NodeIndex
     pods: PodIndex
-    claims: ClaimIndex
-    """Karpenter's NodeClaims; empty where there is no Karpenter."""
     places: Places
     hub: NoticeHub
     owners: Owners
