@@ -18,7 +18,7 @@ from scaler.model.plan import DetachReplica, LaunchReplica, Reason, ReasonCode, 
 from scaler.model.pool import Instance, InstanceState
 from tests.builders.clock import FakeClock
 from tests.simcloud.errors import CloudError, ConnectionDropped
-from tests.simcloud.helpers import described, make_group
+from tests.simcloud.helpers import make_group
 from tests.simcloud.instances import Instance as CloudInstance
 from tests.simcloud.sim import SimCloud
 
@@ -260,7 +260,8 @@ class Bed:
 
     def desired(self, group: str = "rollout") -> int:
         """What the group is told to hold."""
-        return int(described(self.sim, group)["DesiredCapacity"])
+        self.sim.advance()
+        return self.sim.groups.get(group).desired
 
     def running(self, group: str | None = None) -> list[CloudInstance]:
         """What EC2 runs."""

@@ -52,6 +52,8 @@ class Launches:
     clock: Clock
     known: dict[str, Identity] = field(default_factory=dict)
     """Instance id -> the launch that brought it."""
+    seen: set[str] = field(default_factory=set)
+    """Known instances that have been listed."""
     doomed: dict[str, float] = field(default_factory=dict)
     """Instances of launches that came in part or came wrong: being ended, never a replica."""
     _asked: dict[str, Asked] = field(default_factory=dict)
@@ -81,12 +83,13 @@ class Launches:
         old_s = self.clock.monotonic_s() - _HELD_BACK_S
         recent = {a.identity.token for a in self._asked.values() if a.answered_s is None or a.answered_s > old_s}
         self.known = {i: who for i, who in self.known.items() if i in listed or who.token in recent}
+        self.seen = (self.seen | listed.keys()) & self.known.keys()
         self.doomed = {i: at_s for i, at_s in self.doomed.items() if i in listed or at_s > old_s}
 
     def on_its_way(self, begun_s: float) -> int:
         """Instances that calls asked for and a reading begun at `begun_s` may not count yet."""
         calls = [asked for asked in self._asked.values() if not asked.own]
-        return sum(a.nodes for a in calls if a.answered_s is None or a.answered_s >= begun_s)
+        return sum(a.nodes for a in calls if a.answered_s is None or a.answered_s > begun_s)
 
     def waiting(self) -> list[Asked]:
         """Launches that wait for what the group launches by itself, the first asked first."""

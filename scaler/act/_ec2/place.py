@@ -78,7 +78,7 @@ class GroupPlace:
 
         Checked here because AWS refuses below the minimum size only after the work is handed over (nomad-autoscaler#1290).
         """
-        desired = reading.desired - sum(n for at_s, n in self._leaving if at_s >= reading.begun_s)
+        desired = reading.desired - sum(n for at_s, n in self._leaving if at_s > reading.begun_s)
         minimum = reading.size("MinSize")
         if desired - count < minimum:
             return f"the group is told to hold {desired} and must hold {minimum}: lower its minimum size"

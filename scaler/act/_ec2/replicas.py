@@ -33,6 +33,8 @@ class View:
     who: Fleet
     members: Mapping[str, Member]
     launched: Mapping[str, Identity]
+    unseen: frozenset[str]
+    """Launched, and in no list yet."""
     doomed: frozenset[str]
     pods: WorkerSetView | None
 
@@ -75,7 +77,7 @@ class View:
         unlisted = {
             known.replica_id
             for instance_id, known in self.launched.items()
-            if known.fleet == self.who.fleet and instance_id not in self.members
+            if known.fleet == self.who.fleet and instance_id in self.unseen
         }
         return (listed | unlisted) - self.served()
 

@@ -46,13 +46,15 @@ class Site:
         with unavailable():
             reading = await self.place.reader.read(max_age_s)
             refused = await self.judge(reading)
-        held = self.place.launches.settle(reading)
+        launches = self.place.launches
+        held = launches.settle(reading)
         pods = await self.worker_set.observe() if self.worker_set else None
         view = View(
             who=self.who,
             members={i: member for i, member in reading.members.items() if self._mine(member, held)},
-            launched=self.place.launches.known,
-            doomed=frozenset(self.place.launches.doomed),
+            launched=launches.known,
+            unseen=frozenset(launches.known.keys() - launches.seen),
+            doomed=frozenset(launches.doomed),
             pods=pods,
         )
         return Sight(
