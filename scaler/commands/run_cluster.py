@@ -38,7 +38,7 @@ def run_cluster(path: Path, kubeconfig: Path | None) -> int:
     except* (LeadershipLost, StaleEpoch) as errors:
         log.error("superseded", error=repr(errors.exceptions[0]))
         code = code or 1
-    except* Exception as errors:  # noqa: BLE001 - told and turned into an exit code
+    except* Exception as errors:
         log.error("task_died", exc_info=errors)
         code = code or 1
     return code
