@@ -59,7 +59,7 @@ class Inliner:
     def _object(self, node: Mapping[str, Any], name: str) -> Node:
         found = _kept(node)
         if "properties" not in node:
-            found["additionalProperties"] = self.node(node["additionalProperties"])
+            found["additionalProperties"] = self.node(_values(node))
             found["maxProperties"] = node["maxProperties"]
             return found
         found["properties"] = {word: self.node(part) for word, part in node["properties"].items()}
@@ -94,6 +94,13 @@ class Inliner:
         names = {tag: target.rpartition("/")[2] for tag, target in node["discriminator"]["mapping"].items()}
         rules = [rule.only_of(tag) for tag in arms for rule in self._rules.get(names[tag], ())]
         return _with_rules(found, [*_arm_rules(arms, owners), *rules])
+
+
+def _values(node: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a mapping's values are; a structural schema cannot say what its keys look like."""
+    (values,) = node.get("patternProperties", {"": node.get("additionalProperties")}).values()
+    found: Mapping[str, Any] = values
+    return found
 
 
 def _arm_rules(arms: Mapping[str, Node], owners: Mapping[str, list[str]]) -> Iterable[Rule]:

@@ -9,6 +9,7 @@ from scaler.model.clock import Clock
 
 SOURCES = {
     "local": "scaler.interruptions.local",
+    "sqs": "scaler.interruptions.sqs",
 }
 """Source -> module with `make(settings, *, clock) -> NoticeSource`. Imported on use: notice files need no cloud client."""
 

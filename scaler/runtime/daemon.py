@@ -170,7 +170,7 @@ class Daemon:
                 group.create_task(keep_house(slow_calls, clock, lambda: not self._config.spec.dry_run))
         finally:
             if self._controller is not None:
-                self._controller.flush()
+                await self._controller.flush()
             for each in (calls, slow_calls):
                 each.close()
             await actors.close()

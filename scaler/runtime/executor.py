@@ -13,6 +13,7 @@ from typing import TypeVar
 from scaler.act.base import PoolActor, PoolObservation
 from scaler.model.plan import (
     Command,
+    DetachReplica,
     DrainReplica,
     LaunchReplica,
     Plan,
@@ -65,15 +66,20 @@ class Executor:
         self.launcher.intend(_only(plan.commands, LaunchReplica))
         self.drainer.order(_only(plan.commands, DrainReplica))
 
-    async def act(self, plan: Plan, seq: int, world: World, group: asyncio.TaskGroup, *, paused: bool) -> None:
-        """Carry the plan of decision `seq` out; returns when the ledger has been told and the rest has begun."""
+    async def act(self, plan: Plan, seq: int, world: World, group: asyncio.TaskGroup, *, launches: bool) -> None:
+        """Carry the plan of decision `seq` out; returns when the ledger has been told and the rest has begun.
+
+        No launch is called for unless `launches`: a paused fleet launches nothing, and neither does one whose journal
+        could not be written.
+        """
         self.drainer.expect(_only(plan.commands, DrainReplica), seq)
         await self.drainer.mark(world.reading)
         await self.drainer.undrain(_only(plan.commands, UndrainReplica), seq)
         await self.drainer.release(_only(plan.commands, ReleaseReplicaWork), seq)
         ends = _only(plan.commands, TerminateReplica)
         self._forget([command for command in ends if not command.instance_ids], seq)
-        if not paused:
+        self.ender.detach(_only(plan.commands, DetachReplica), seq, group, world.actors)
+        if launches:
             self.launcher.start(group, world.actors, seq)
         named = [command for command in ends if command.instance_ids]
         await self.ender.start(named, seq, group, world.actors, world.pools)

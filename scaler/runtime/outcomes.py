@@ -9,6 +9,7 @@ import structlog
 from scaler.model.clock import Clock
 from scaler.model.plan import (
     Command,
+    DetachReplica,
     DrainReplica,
     LaunchReplica,
     ReleaseReplicaWork,
@@ -46,6 +47,7 @@ class CommandKind(StrEnum):
     UNDRAIN = "undrain"
     RELEASE = "release"
     TERMINATE = "terminate"
+    DETACH = "detach"
 
 
 def kind_of(command: Command) -> CommandKind:
@@ -61,6 +63,8 @@ def kind_of(command: Command) -> CommandKind:
             return CommandKind.RELEASE
         case TerminateReplica():
             return CommandKind.TERMINATE
+        case DetachReplica():
+            return CommandKind.DETACH
         case _:
             assert_never(command)
 

@@ -9,7 +9,6 @@ from policies import buffer_band, cheapest_available, rate_match
 from scaler.config import convert
 from scaler.config.faults import ConfigError
 from scaler.config.loader import parse_fleets
-from scaler.config.providers import LocalProvider
 from scaler.config.schema import RolloutFleet
 from scaler.model.capacity import Billing, CapacityType, Offering
 from scaler.model.job import JobSettings, OnStale
@@ -154,8 +153,7 @@ def test_every_rule_of_the_job_arrives() -> None:
 
 
 def test_provider_settings_by_pool() -> None:
-    (provider,) = convert.providers(a_full_fleet()).values()
-    assert isinstance(provider, LocalProvider)
+    (provider,) = convert.local_providers(a_full_fleet()).values()
     assert provider.state_dir == "/var/cloud"
     assert provider.command == ("worker", "--ledger={ledger}")
     assert (provider.env, provider.termination_grace_s) == ({"A": "1"}, 1.5)
