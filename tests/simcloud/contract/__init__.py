@@ -1,0 +1,1 @@
+"""What SimCloud and moto answer alike: each keeps the other honest."""
