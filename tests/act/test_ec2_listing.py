@@ -1,7 +1,7 @@
 import pytest
 
 from scaler.act.base import InstanceState, PoolUnavailable
-from scaler.kube.facts import FLEET_LABEL, REPLICA_LABEL, Condition
+from scaler.kube.facts import FLEET_LABEL, REPLICA_LABEL
 from scaler.model.capacity import CapacityType
 from tests.builders.ec2_pools import (
     FLEET,
@@ -76,19 +76,6 @@ async def test_a_node_that_has_joined_is_told_by_name_and_uid(bed: Bed) -> None:
     assert (instance.node_name, instance.node_uid) == ("", "")
     node = bed.nodes.join(instance.instance_id)
     (instance,) = await listed(pool)
-    assert (instance.node_name, instance.node_uid, instance.on_its_way) == (node.name, node.uid, True)
-
-
-async def test_a_node_whose_accelerators_have_failed_is_not_on_its_way(bed: Bed) -> None:
-    pool = bed.pool()
-    (instance,) = await bed.up(pool, "t-1")
-    node = bed.nodes.join(instance.instance_id)
-    broken = Condition(
-        type="AcceleratedHardwareReady", status="False", reason="NvidiaXID79Error", message="", changed_at_s=None
-    )
-    object.__setattr__(node, "conditions", (broken,))
-    (instance,) = await listed(pool)
-    assert not instance.on_its_way
 
 
 async def test_another_fleets_instances_are_not_listed_by_tag_or_label() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from scaler.act._ec2.identity import Identity, Owners, token_of
 from scaler.act._ec2.members import REPLICA_TAG, Member
 from scaler.act.worker_sets.base import WorkerPod, WorkerSetView
-from scaler.kube.facts import REPLICA_LABEL, NodeFacts
+from scaler.kube.facts import REPLICA_LABEL
 from scaler.model.capacity import CapacityType
 from scaler.model.pool import Instance, InstanceState
 
@@ -121,9 +121,4 @@ class View:
             node_name=node.name if node else "",
             node_uid=node.uid if node else "",
             attached=member.attached,
-            on_its_way=node is None or not _broken(node),
         )
-
-
-def _broken(node: NodeFacts) -> bool:
-    return any(condition.type == _BROKEN and condition.status == "False" for condition in node.conditions)
