@@ -59,6 +59,8 @@ class Launches:
     """Instance id -> the launch that brought it."""
     seen: set[str] = field(default_factory=set)
     """Known instances that have been listed."""
+    adopted: set[str] = field(default_factory=set)
+    """Untagged instances that have been listed under their own ids, which they keep."""
     doomed: dict[str, float] = field(default_factory=dict)
     """Instances of launches that came in part or came wrong: being ended, never a replica."""
     _asked: dict[str, Asked] = field(default_factory=dict)
@@ -89,6 +91,7 @@ class Launches:
         recent = {a.identity.token for a in self._asked.values() if a.answered_s is None or a.answered_s > old_s}
         self.known = {i: who for i, who in self.known.items() if i in listed or who.token in recent}
         self.seen = (self.seen | listed.keys()) & self.known.keys()
+        self.adopted &= listed.keys()
         self.doomed = {i: at_s for i, at_s in self.doomed.items() if i in listed or at_s > old_s}
 
     def on_its_way(self, begun_s: float) -> int:
@@ -143,7 +146,8 @@ class Launches:
 
     def _since(self, asked: Asked, newcomers: Iterable[Member]) -> list[Member]:
         first_s = asked.asked_at_s - asked.reach_s
-        new = [m for m in newcomers if m.launched_at_s >= first_s and m.instance_id not in self.known]
+        named = self.known.keys() | self.adopted
+        new = [m for m in newcomers if m.launched_at_s >= first_s and m.instance_id not in named]
         return sorted(new, key=lambda m: (m.launched_at_s, m.instance_id))
 
     def _forget_old(self) -> None:
