@@ -83,6 +83,8 @@ class TrainerObserver:
         self._watched = {
             trainer.name: self._watched.get(trainer.name) or _Watched(self._ports, self._slow_s) for trainer in trainers
         }
+        if not trainers:
+            return ()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._classes.ask(self._read_classes))
             for trainer in trainers:
