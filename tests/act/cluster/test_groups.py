@@ -27,9 +27,9 @@ async def _ray(world: Live, replicas: int, spare_nodes: int) -> RayWorkerGroup:
 
 
 async def test_bug_056_the_operator_takes_the_named_worker_and_none_by_chance_whoever_scales_next(
-    cluster: ControlPlane,
+    karpenter_cluster: ControlPlane,
 ) -> None:
-    async with live(cluster, "ws-ray") as world:
+    async with live(karpenter_cluster, "ws-ray") as world:
         worker_set = await _ray(world, 4, spare_nodes=5)
         before = {pod.uid for pod in (await worker_set.observe()).pods}
         first, second = sorted(before)[:2]
@@ -54,8 +54,10 @@ async def test_bug_056_the_operator_takes_the_named_worker_and_none_by_chance_wh
         assert (await _group(world))["replicas"] == 4
 
 
-async def test_a_worker_that_is_evicted_while_another_is_taken_out_costs_no_third_one(cluster: ControlPlane) -> None:
-    async with live(cluster, "ws-ray-evicted") as world:
+async def test_a_worker_that_is_evicted_while_another_is_taken_out_costs_no_third_one(
+    karpenter_cluster: ControlPlane,
+) -> None:
+    async with live(karpenter_cluster, "ws-ray-evicted") as world:
         worker_set = await _ray(world, 4, spare_nodes=5)
         victim, evicted, *others = (await worker_set.observe()).pods
         await world.kube.evict(evicted.name, namespace=world.name, pod_uid=evicted.uid)
@@ -75,8 +77,8 @@ async def _lws(world: Live, *tokens: str) -> LeaderWorkerSets:
     return worker_set
 
 
-async def test_each_replica_is_an_object_whose_pods_come_and_go_together(cluster: ControlPlane) -> None:
-    async with live(cluster, "ws-groups") as world:
+async def test_each_replica_is_an_object_whose_pods_come_and_go_together(karpenter_cluster: ControlPlane) -> None:
+    async with live(karpenter_cluster, "ws-groups") as world:
         await world.spare_nodes(6)
         worker_set = await _lws(world, "a", "b", "c")
         view = await worker_set.observe()
@@ -89,8 +91,8 @@ async def test_each_replica_is_an_object_whose_pods_come_and_go_together(cluster
         assert not await worker_set.add("a", "o")
 
 
-async def test_a_group_that_lost_a_pod_is_made_anew_under_its_key(cluster: ControlPlane) -> None:
-    async with live(cluster, "ws-group-anew") as world:
+async def test_a_group_that_lost_a_pod_is_made_anew_under_its_key(karpenter_cluster: ControlPlane) -> None:
+    async with live(karpenter_cluster, "ws-group-anew") as world:
         await world.spare_nodes(2)
         worker_set = await _lws(world, "a")
         before = (await worker_set.observe()).pods
