@@ -87,6 +87,7 @@ class Ec2Instances:
             message = "The parameter instancesSet cannot be used with the parameter maxResults"
             raise CloudError("InvalidParameterCombination", message)
         wanted = filters(asked)
+        _check_filters(wanted)
         found = [one for one in self._visible(ids or None) if _fits(one, wanted)]
         shown, token = page(found, asked.p.get("NextToken"), _page_size(limit), bad_token="InvalidPaginationToken")
         reservations = [
@@ -195,6 +196,12 @@ _FIELDS: dict[str, Callable[[Json], str]] = {
 }
 
 
+def _check_filters(wanted: dict[str, list[str]]) -> None:
+    for name in wanted:
+        if name not in _FIELDS and not name.startswith("tag"):
+            raise CloudError("InvalidParameterValue", f"The filter '{name}' is invalid")
+
+
 def _fits(one: Json, wanted: dict[str, list[str]]) -> bool:
     return all(_fits_one(one, name, patterns) for name, patterns in wanted.items())
 
@@ -202,8 +209,6 @@ def _fits(one: Json, wanted: dict[str, list[str]]) -> bool:
 def _fits_one(one: Json, name: str, patterns: list[str]) -> bool:
     if name.startswith("tag"):
         return tags_match({tag["Key"]: tag["Value"] for tag in one["Tags"]}, name, patterns)
-    if name not in _FIELDS:
-        raise CloudError("InvalidParameterValue", f"The filter '{name}' is invalid")
     return matches([_FIELDS[name](one)], patterns)
 
 
