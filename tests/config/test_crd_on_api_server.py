@@ -65,6 +65,17 @@ def wrong_documents() -> list[tuple[str, dict[str, Any]]]:
         (f"without {path[-1]}", without(a_fleet(), *path))
         for path in [("spec", "spendCapUsdPerH"), (*RAILS, "floor"), (*RAILS, "ceiling"), ("spec", "stages"), POOL[:-1]]
     ]
+    trainer: dict[str, Any] = {"name": "t", "selector": {"matchLabels": {"app": "trainer"}}}
+    odd: list[tuple[str, dict[str, Any]]] = [
+        ("spares that nothing tells apart", {"hotSpares": 1}),
+        ("a selector of everything", {"selector": {"matchLabels": {}}}),
+        ("a label that is none", {"selector": {"matchLabels": {"/app": "x"}}}),
+        ("a label's value that is none", {"selector": {"matchLabels": {"app": "x/y"}}}),
+        ("a repair that is none", {"repair": ["reboot"]}),
+        ("a check that is none", {"ignore": ["luck"]}),
+    ]
+    rows += [(name, a_cluster_fleet(trainers=[trainer | over])) for name, over in odd]
+    rows.append(("one trainer twice", a_cluster_fleet(trainers=[trainer, trainer])))
     reward = a_stage(name="reward", pools=[a_pool(name="reward")])
     rows += [
         ("another stage on the ledger", a_fleet(stages=[a_stage(), reward])),
@@ -87,8 +98,9 @@ def names(message: str, path: str) -> bool:
     by_name = (
         path.replace("stages[0]", "stages[rollout]").replace("stages[1]", "stages[reward]").replace("pools[0]", "pools")
     )
+    if "['" in path:
+        return path.partition("['")[0] in message
     holder, _, key = path.rpartition(".")
-    holder, key = (holder, key) if "['" not in key else (holder, "env")
     return path in message or by_name in message or (holder in message and key.partition("[")[0] in message)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import copy
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -40,12 +41,12 @@ class Bench:
     def __init__(self, kube: KubeApi, plane: ControlPlane) -> None:
         self.kube, self.plane, self.namespace = kube, plane, f"fleet-{uuid4().hex[:8]}"
 
-    async def apply(self, **spec: object) -> Json:
+    async def apply(self, **spec: Any) -> Json:
         return await self.kube.create(
             ROLLOUT_FLEETS, an_object(namespace=self.namespace, **spec), namespace=self.namespace
         )
 
-    async def change(self, **spec: object) -> Json:
+    async def change(self, **spec: Any) -> Json:
         return await self.kube.patch(ROLLOUT_FLEETS, "demo", {"spec": spec}, namespace=self.namespace)
 
     async def stored(self) -> Json:
