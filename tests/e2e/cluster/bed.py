@@ -22,7 +22,7 @@ import yaml
 from scaler.commands.bench_workers import EatingTrainer, MultiplexedWorkers, WorkerSettings
 from scaler.config.crd import definition
 from scaler.kube.api import open_api
-from scaler.kube.contract import ROLLOUT_FLEETS, KubeApi
+from scaler.kube.contract import ROLLOUT_FLEETS, KubeApi, NotFound
 from scaler.kube.facts import PodFacts
 from scaler.kube.indexes import WatchedNodes, WatchedPods
 from scaler.ledger.contract import Ledger
@@ -231,6 +231,7 @@ async def _set_up(bed: Bed, zones: tuple[str, ...]) -> None:
     for name in (NAMESPACE, SYSTEM):
         await bed.kube.create(namespace(name))
     await bed.kube.apply(definition())
+    await _until_served(bed.api)
     await bed.kube.create(
         daemon_set("rollout-worker", within=NAMESPACE, nodeSelector={"role": "rollout"}, tolerations=[])
     )
@@ -241,6 +242,18 @@ async def _set_up(bed: Bed, zones: tuple[str, ...]) -> None:
     bed.queue_url = made["QueueUrl"]
     bed.sim.bus.subscribe("notices")
     bed.open_ledger().configure(SETTINGS)
+
+
+async def _until_served(api: KubeApi) -> None:
+    """A definition is accepted a moment before its kind is served."""
+    for _ in range(100):
+        try:
+            await api.list(ROLLOUT_FLEETS)
+        except NotFound:
+            await asyncio.sleep(0.1)
+        else:
+            return
+    raise AssertionError("the kind is not served")
 
 
 async def _tear_down(bed: Bed, tasks: Sequence[asyncio.Task[None]]) -> None:
