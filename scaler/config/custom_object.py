@@ -22,7 +22,6 @@ from scaler.config.translate import problems_of
 from scaler.config.yaml_text import path_text
 from scaler.kube.contract import Json
 
-
 MAX_SPEC_BYTES = 512 * 1024
 """A third of what etcd takes for one object: the spec is there a second time, as the one last accepted."""
 
