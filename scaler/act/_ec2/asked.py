@@ -22,8 +22,11 @@ _FORGOTTEN_S = 1800.0
 """Longer than any launch is waited for."""
 _ASKED_AGAIN_S = 60.0
 """A launch without an answer is asked for with every turn of the loop, which come more often than this."""
-_SLACK_S = 5.0
+SLACK_S = 5.0
 """Launch times are whole seconds, and AWS's clock is known to a second."""
+REPEATED_S = 900.0
+"""Where no token of AWS's tells a repeat, what the group launched of late and nobody has claimed may be what an earlier
+controller asked for by the same token: it is taken before the group is raised again."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,6 +41,8 @@ class Asked:
     """On AWS's clock."""
     begun_s: float
     """On the monotonic clock."""
+    reach_s: float
+    """Instances launched so long before it was asked for may answer it."""
     own: bool = False
     """The group launches by itself; no call of ours brings it."""
     repeated_s: float = 0.0
@@ -137,7 +142,7 @@ class Launches:
         return held
 
     def _since(self, asked: Asked, newcomers: Iterable[Member]) -> list[Member]:
-        first_s = asked.asked_at_s - _SLACK_S
+        first_s = asked.asked_at_s - asked.reach_s
         new = [m for m in newcomers if m.launched_at_s >= first_s and m.instance_id not in self.known]
         return sorted(new, key=lambda m: (m.launched_at_s, m.instance_id))
 

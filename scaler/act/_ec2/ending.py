@@ -42,6 +42,7 @@ class Ending:
         inside = [member for member in named if member.attached and not member.in_termination_hook]
         outside = [member for member in named if not member.attached and self._tagged_ours(member)]
         self._check(sight, inside)
+        await self.site.protect(sight.view)
         if named and not await self.site.remove_replicas(sight.view, named):
             raise NotYet(f"{command.replica_id}: its pods are on their way out")
         ended = [*await self._complete(hooked), *await self._end_inside(sight, inside)]

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from scaler.act._ec2.asked import Asked, Launches
-from scaler.act._ec2.checks import Surveyor
+from scaler.act._ec2.asked import REPEATED_S, SLACK_S, Asked, Launches
+from scaler.act._ec2.checks import Surroundings, Surveyor
 from scaler.act._ec2.identity import Identity
 from scaler.act._ec2.news import News
 from scaler.act._ec2.reading import GroupReader, Reading
@@ -49,9 +49,18 @@ class GroupPlace:
                 nodes=nodes,
                 asked_at_s=self.aws_now_s(),
                 begun_s=self.clock.monotonic_s(),
+                reach_s=SLACK_S if self.sync else REPEATED_S,
                 own=own,
             )
         )
+
+    async def around(self, reading: Reading) -> Surroundings:
+        """What is set up around the group, where there is one.
+
+        Raises:
+            AwsError: as `Surveyor.look`.
+        """
+        return Surroundings() if reading.group is None else await self.surveyor.look()
 
     def aws_now_s(self) -> float:
         """Now, on AWS's clock."""
@@ -71,6 +80,7 @@ class GroupPlace:
     def wrote_desired(self, desired: int) -> None:
         """The desired capacity was written."""
         self._written = self.clock.monotonic_s(), desired
+        self.news.written.append(desired)
         self.reader.wrote()
 
     def may_leave(self, reading: Reading, count: int) -> str | None:
