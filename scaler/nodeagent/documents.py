@@ -80,7 +80,7 @@ def _counts(event: Mapping[str, Any], now_s: float) -> bool:
     ):
         return False
     not_before_s = _not_before_s(event)
-    return event.get("Code") in _AT_ONCE or not_before_s is None or not_before_s - now_s <= PLANNED_AHEAD_S
+    return str(event.get("Code")) in _AT_ONCE or not_before_s is None or not_before_s - now_s <= PLANNED_AHEAD_S
 
 
 def _not_before_s(event: Mapping[str, Any]) -> float | None:

@@ -151,6 +151,20 @@ def _notice_sources(readout: Readout, now_s: float) -> Iterator[Metric]:
     yield from (available, answered, queued)
 
 
+def _trainer_findings(findings: Iterable[Finding]) -> Metric:
+    """Zeros too: an alert needs the series before the first finding."""
+    family = GaugeMetricFamily(
+        "headrace_trainer_findings",
+        "What the trainers' guard finds wrong or cannot see.",
+        labels=["check", "severity"],
+    )
+    tally = Tally((finding.check, finding.severity) for finding in findings)
+    for check in CheckCode:
+        for severity in Severity:
+            family.add_metric([check.value, severity.value], tally[check, severity])
+    return family
+
+
 def _fleet(snapshot: Snapshot, plan: Plan | None) -> Iterator[Metric]:
     phases = GaugeMetricFamily("headrace_fleet_phase_replicas", "Replicas by phase.", labels=["stage", "pool", "phase"])
     for stage in snapshot.stages:
