@@ -16,6 +16,7 @@ from rollout_worker.agent import EXIT_INPUT_WRONG, Agent, AgentSettings, Parts
 from rollout_worker.clock import SystemClock
 from rollout_worker.engines.base import Engine, EngineError
 from rollout_worker.engines.registry import ENGINES, open_engine
+from rollout_worker.instance import named_instance
 from rollout_worker.ledger_thread import LedgerThread
 from rollout_worker.machine import MachineSettings, WorkerMachine
 from rollout_worker.token_counter import TokenCounter
@@ -43,6 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _run(options: argparse.Namespace, engine: Engine, counter: TokenCounter, clock: SystemClock) -> int:
+    try:
+        instance_id = options.instance_id or await named_instance(options.instance_file, clock)
+    except ValueError as error:
+        logs.warning("instance_unknown", error=str(error))
+        return EXIT_INPUT_WRONG
     parts = Parts(
         machine=WorkerMachine(_machine_settings(options)),
         ledger=LedgerThread(lambda: open_ledger(options.ledger, options.job), timeout_s=options.ledger_timeout_s),
@@ -51,7 +57,7 @@ async def _run(options: argparse.Namespace, engine: Engine, counter: TokenCounte
         counter=counter,
         clock=clock,
     )
-    agent = Agent(_identity(options), _agent_settings(options), parts)
+    agent = Agent(_identity(options, instance_id), _agent_settings(options), parts)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, agent.drain_on, number)
     code = 0
@@ -66,11 +72,11 @@ async def _run(options: argparse.Namespace, engine: Engine, counter: TokenCounte
     return code
 
 
-def _identity(options: argparse.Namespace) -> WorkerIdentity:
+def _identity(options: argparse.Namespace, instance_id: str) -> WorkerIdentity:
     return WorkerIdentity(
         worker=options.worker,
         replica_id=options.replica_id,
-        instance_id=options.instance_id,
+        instance_id=instance_id,
         pod_uid=options.pod_uid,
         node_uid=options.node_uid,
     )
@@ -107,7 +113,11 @@ def _add_identity(parse: argparse.ArgumentParser) -> None:
     add("--job", required=True, help="job name")
     add("--worker", required=True, help="name, unique among live workers")
     add("--replica-id", required=True, help="the worker replica that this process is, or leads")
-    add("--instance-id", required=True, help="the instance it runs on: how a notice finds it")
+    instance = parse.add_mutually_exclusive_group(required=True)
+    instance.add_argument("--instance-id", help="the instance it runs on: how a notice finds it")
+    instance.add_argument(
+        "--instance-file", type=Path, help="file of the node agent that names the instance it runs on"
+    )
     add("--pod-uid", default="", help="UID of its pod")
     add("--node-uid", default="", help="UID of its node")
     add("--notice-file", type=Path, help="file in which this node's interruption notice appears")
