@@ -4,7 +4,7 @@ from pathlib import Path
 
 from scaler.config import stage as yaml_stage
 from scaler.config.faults import ConfigError, Fault
-from scaler.config.providers import Provider
+from scaler.config.providers import LocalProvider, Provider
 from scaler.config.scalars import split_address
 from scaler.config.schema import Job, RolloutFleet, SqliteLedger
 from scaler.config.stage import Billing, Drain, Offering, Pool, Stage
@@ -27,6 +27,7 @@ def to_spec(fleet: RolloutFleet) -> FleetSpec:
         max_spend_usd_per_h=spec.spend_cap_usd_per_h,
         labels=dict(fleet.metadata.labels),
         trainers=tuple(map(_trainer, spec.trainers)),
+        namespace=fleet.metadata.namespace or "",
     )
 
 
@@ -161,6 +162,11 @@ def placeholder_values(fleet: RolloutFleet) -> dict[str, str]:
 def http_address(fleet: RolloutFleet) -> tuple[str, int]:
     """Host and port of the controller's HTTP server; port 0 is any free one."""
     return split_address(fleet.spec.http.listen)
+
+
+def local_providers(fleet: RolloutFleet) -> dict[str, LocalProvider]:
+    """Those of `providers` that are processes on this machine."""
+    return {name: each for name, each in providers(fleet).items() if isinstance(each, LocalProvider)}
 
 
 def providers(fleet: RolloutFleet) -> dict[str, Provider]:

@@ -148,7 +148,7 @@ class Spec(YamlModel):
     workers that are told otherwise."""
     http: Annotated[Http, Field(json_schema_extra=RESTART)] = Http()
     """Metrics, health and status. Default: on this machine only."""
-    stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
+    stages: Annotated[tuple[Stage, ...], Field(min_length=1, max_length=len(StageName))]
     """The stages that have workers: rollout, and perhaps reward and environment."""
     trainers: Annotated[tuple[Trainer, ...], Field(max_length=16)] = ()
     """Trainers in the cluster that are guarded, never scaled. Default none: nothing is known of any, so nothing is refused for
@@ -234,8 +234,12 @@ class Metadata(YamlModel):
 
     name: Annotated[Name, Field(json_schema_extra=RESTART)]
     """The fleet's name: its capacity carries it."""
+    namespace: Annotated[Name | None, Field(json_schema_extra=RESTART)] = None
+    """Where it lives in a cluster. Default: none, as on one machine; in a cluster kubectl's own."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Carried along for people and tools. Default: none; nothing depends on them."""
+    annotations: dict[str, str] = Field(default_factory=dict)
+    """Left to tools. Default: none; nothing depends on them."""
 
 
 class RolloutFleet(YamlModel):

@@ -160,6 +160,10 @@ class Protector:
         why = self._against_node(name, uid) if self._trainers() else None
         return self._refuse("node", why)
 
+    def guards(self, node: NodeFacts) -> bool:
+        """Whether a node is known to be a trainer's: it is then nobody's to list, count or touch."""
+        return bool(self._trainers()) and self._against_trainers(node) is not None
+
     def against_pod(self, uid: str, node_name: str = "") -> str | None:
         """Likewise of an eviction or deletion of a pod."""
         why = self._against_pod(uid, node_name) if self._trainers() else None
@@ -193,6 +197,14 @@ class Protector:
         return None if self._fresh() else f"nobody knows whether node {name} is a trainer's"
 
     def _against_known(self, node: NodeFacts) -> str | None:
+        why = self._against_trainers(node)
+        if why is not None:
+            return why
+        if not self._fresh() and node.labels.get(FLEET_LABEL) != self._fleet():
+            return f"node {node.name} is not known to be this fleet's, and trainers were not read lately"
+        return None
+
+    def _against_trainers(self, node: NodeFacts) -> str | None:
         trainers = self._trainers()
         if self.untouchable.names & {node.name, node.uid}:
             return f"node {node.name} is a trainer's"
@@ -201,8 +213,6 @@ class Protector:
         for pod in self._pods.on_node(node.name):
             if any(trainer.selects(pod.namespace, pod.labels) for trainer in trainers):
                 return f"a trainer's pod runs on node {node.name}"
-        if not self._fresh() and node.labels.get(FLEET_LABEL) != self._fleet():
-            return f"node {node.name} is not known to be this fleet's, and trainers were not read lately"
         return None
 
     def _against_pod(self, uid: str, node_name: str) -> str | None:
