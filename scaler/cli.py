@@ -54,6 +54,18 @@ def run(
     raise typer.Exit(run_fleet(file))
 
 
+@app.command("node-agent")
+def node_agent(
+    folder: Annotated[Path, typer.Option("--dir", help="Folder that workers on this node read.")],
+    metadata_url: Annotated[str, typer.Option(help="Instance metadata.")] = "http://169.254.169.254",
+    interval: Annotated[str, typer.Option(help='How often to look, like "1s".')] = "1s",
+) -> None:
+    """Write instance metadata's notices into files on this node until told to stop; needs no credentials."""
+    from scaler.commands.node_agent import run_node_agent
+
+    raise typer.Exit(run_node_agent(folder, metadata_url, interval))
+
+
 @app.command()
 def demo(
     trace: Annotated[Path | None, typer.Option(help="Capacity trace; the shipped synthetic one by default.")] = None,

@@ -15,7 +15,20 @@ from scaler.config.scalars import DURATION, RATIO, UNITS, USD
 
 Node = dict[str, Any]
 
-_KEPT = ("type", "description", "pattern", "minLength", "maxLength", "minItems", "maxItems", "minimum", "maximum")
+_KEPT = frozenset(
+    {
+        "type",
+        "description",
+        "pattern",
+        "minLength",
+        "maxLength",
+        "minItems",
+        "maxItems",
+        "minProperties",
+        "maxProperties",
+    }
+    | {"minimum", "maximum"}
+)
 _PART = r"(\.[0-9]+)?"
 _PATTERNS = {
     # Ten years in each unit, or hardly more: what passes above that, the controller refuses.
@@ -31,6 +44,7 @@ LIST_KEYS: Mapping[str, list[str]] = {
     "Stage": ["name"],
     "Pool": ["name"],
     "Offering": ["instanceType", "zone", "capacityType"],
+    "Trainer": ["name"],
 }
 """Lists of these are maps: an item is told apart by these of its fields, and is there once."""
 
@@ -60,7 +74,6 @@ class Inliner:
         found = _kept(node)
         if "properties" not in node:
             found["additionalProperties"] = self.node(_values(node))
-            found["maxProperties"] = node["maxProperties"]
             return found
         found["properties"] = {word: self.node(part) for word, part in node["properties"].items()}
         if node.get("required"):
@@ -182,7 +195,7 @@ def _amount(node: Mapping[str, Any]) -> Node:
 
 
 def _kept(node: Mapping[str, Any]) -> Node:
-    found = {word: node[word] for word in _KEPT if word in node}
+    found = {word: part for word, part in node.items() if word in _KEPT}
     if "description" in found:
         found["description"] = " ".join(found["description"].split())
     return found

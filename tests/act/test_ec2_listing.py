@@ -74,7 +74,7 @@ async def test_a_node_that_has_joined_is_told_by_name_and_uid(bed: Bed) -> None:
     pool = bed.pool()
     (instance,) = await bed.up(pool, "t-1")
     assert (instance.node_name, instance.node_uid) == ("", "")
-    node = bed.nodes.join(instance.instance_id)
+    bed.nodes.join(instance.instance_id)
     (instance,) = await listed(pool)
 
 

@@ -1,5 +1,6 @@
 """What a status is made of, with one thing changed at a time."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -51,7 +52,7 @@ def a_readout(
 def a_status(
     readout: Readout | None = None,
     config: ConfigState = CONFIG,
-    previous: Json | None = None,
+    previous: Mapping[str, Any] | None = None,
     *,
     now_s: float = NOW_S,
     **around: Any,

@@ -183,7 +183,7 @@ def binaries(names: Iterable[str]) -> dict[str, Path]:
         build(names)
     if missing := [name for name in names if not PROGRAMS[name].binary.exists()]:
         raise Unavailable(f"not built: {', '.join(missing)} (make cluster-build)")
-    tools = ("openssl", "setpriv", *(["go"] if any(PROGRAMS[name].defines for name in names) else []))
+    tools = ("setpriv", *(["go"] if any(PROGRAMS[name].defines for name in names) else []))
     if missing := [tool for tool in tools if shutil.which(tool) is None]:
         raise Unavailable(f"not installed: {', '.join(missing)}")
     return {name: PROGRAMS[name].binary for name in names}

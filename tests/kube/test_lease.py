@@ -162,6 +162,48 @@ async def test_a_process_that_was_stopped_past_its_deadline_does_not_lead_when_i
     await election.over()
 
 
+async def test_a_renewal_under_way_when_its_process_is_stopped_counts_from_when_it_began() -> None:
+    election = await an_election(1)
+    leader = election.candidates[0]
+    fault = leader.api.slow("update", "leases", 1.0, times=1)
+    while not fault.hit:
+        await election.clock.advance(0.25)
+    leader.stop()
+    await election.clock.advance(60.0)
+    leader.go()
+    await election.clock.settle()
+    assert len(election.epochs) == 2, "it leads again, having acquired again"
+    await election.over()
+
+
+async def test_so_does_an_acquisition() -> None:
+    election = Election()
+    candidate = election.join()
+    candidate.api.slow("create", "leases", 1.0, times=1)
+    await election.clock.settle()
+    candidate.stop()
+    await election.clock.advance(60.0)
+    missed = record_of(await election.server.get(LEASES, NAME, namespace=NAMESPACE)).epoch
+    candidate.go()
+    await election.clock.settle()
+    assert [epoch > missed for epoch in election.epochs] == [True]
+    await election.over()
+
+
+async def test_a_leader_that_finds_another_in_its_lease_stops_and_leaves_it_there() -> None:
+    clock = FakeClock()
+    api = FakeKube(clock)
+    elector = an_elector(api, clock, "a")
+    await elector.acquire()
+    await api.patch(LEASES, NAME, {"spec": {"holderIdentity": "somebody"}}, namespace=NAMESPACE)
+    holding = asyncio.ensure_future(elector.hold())
+    await clock.advance(2.1)
+    with pytest.raises(LeadershipLost, match="somebody"):
+        await holding
+    assert not leads(elector)
+    assert record_of(await api.get(LEASES, NAME, namespace=NAMESPACE)).holder == "somebody"
+
+
 async def test_a_leader_cut_off_stops_at_its_deadline_though_its_requests_hang() -> None:
     election = await an_election(1)
     election.candidates[0].api.hang("*", "leases")
@@ -178,7 +220,7 @@ async def test_hold_ends_by_its_deadline_and_says_so() -> None:
     holding = asyncio.ensure_future(elector.hold())
     await clock.advance(3.0)
     api.hang("update", "leases")
-    await clock.advance(6.9)
+    await clock.advance(6.05)
     assert holding.done()
     with pytest.raises(LeadershipLost):
         await holding
