@@ -48,6 +48,8 @@ class Asked:
     repeated_s: float = 0.0
     """When it was last asked for: a launch that nobody asks for any more waits for nothing."""
     answered_s: float | None = None
+    mark: int = 0
+    """Of the readings that count what it brought: the first has this one."""
 
 
 @dataclass(slots=True)
@@ -76,9 +78,9 @@ class Launches:
         """The launch, if it was asked for before."""
         return self._asked.get(client_token)
 
-    def answered(self, asked: Asked, instance_ids: Iterable[str]) -> None:
-        """These instances came."""
-        asked.answered_s = self.clock.monotonic_s()
+    def answered(self, asked: Asked, instance_ids: Iterable[str], mark: int) -> None:
+        """These instances came; readings from `mark` on count them."""
+        asked.answered_s, asked.mark = self.clock.monotonic_s(), mark
         self.known |= dict.fromkeys(instance_ids, asked.identity)
 
     def refused(self, asked: Asked) -> None:
@@ -94,10 +96,10 @@ class Launches:
         self.adopted &= listed.keys()
         self.doomed = {i: at_s for i, at_s in self.doomed.items() if i in listed or at_s > old_s}
 
-    def on_its_way(self, begun_s: float) -> int:
-        """Instances that calls asked for and a reading begun at `begun_s` may not count yet."""
+    def on_its_way(self, mark: int) -> int:
+        """Instances that calls asked for and a reading of that mark may not count yet."""
         calls = [asked for asked in self._asked.values() if not asked.own]
-        return sum(a.nodes for a in calls if a.answered_s is None or a.answered_s > begun_s)
+        return sum(a.nodes for a in calls if a.answered_s is None or a.mark > mark)
 
     def waiting(self) -> list[Asked]:
         """Launches that wait for what the group launches by itself, the first asked first."""
@@ -114,7 +116,7 @@ class Launches:
         held = self._held_back(called, newcomers)
         free = [member for member in newcomers if member.instance_id not in held]
         for asked in self.waiting():
-            self._take(asked, free)
+            self._take(asked, free, reading.mark)
         return frozenset(held | self._held_back(self.waiting(), free))
 
     def _is_new(self, member: Member) -> bool:
@@ -126,13 +128,13 @@ class Launches:
         if asked is not None:
             self.known[member.instance_id] = asked.identity
 
-    def _take(self, asked: Asked, newcomers: Iterable[Member]) -> None:
+    def _take(self, asked: Asked, newcomers: Iterable[Member], mark: int) -> None:
         by_zone: dict[str, list[Member]] = {}
         for member in self._since(asked, newcomers):
             by_zone.setdefault(member.zone, []).append(member)
         for members in by_zone.values():
             if len(members) >= asked.nodes:
-                self.answered(asked, [member.instance_id for member in members[: asked.nodes]])
+                self.answered(asked, [member.instance_id for member in members[: asked.nodes]], mark)
                 return
 
     def _held_back(self, unanswered: Iterable[Asked], newcomers: Iterable[Member]) -> set[str]:
