@@ -214,9 +214,7 @@ async def a_bed(
                 await _set_up(bed, zones)
                 workers.start()
                 joiner = Joiner(sim, api, clock)
-                tasks = [
-                    asyncio.create_task(work) for work in (nodes.run(), pods.run(), joiner.run(), bed.run_pods())
-                ]
+                tasks = [asyncio.create_task(work) for work in (nodes.run(), pods.run(), joiner.run(), bed.run_pods())]
                 try:
                     yield bed
                 finally:
