@@ -39,7 +39,8 @@ async def test_floor_ceiling_loss_and_floor_again(tmp_path: Path) -> None:
         gone = set(bed.sim.fate.reclaim(_THIRD))
         await bed.until("every noticed node is tainted", lambda: bed.tainted() >= gone)
         await bed.until("as many as before, without them", lambda: bed.serving(gone) == _CEILING, 120)
-        assert len(bed.launched()) == _CEILING, "noticed instances have left their groups, and were replaced once"
+        await bed.until("noticed instances have left their groups", lambda: gone.isdisjoint(bed.launched()))
+        assert len(bed.launched()) == _CEILING, "each was replaced once"
 
         bed.eat(2.0)
         await bed.until("the floor again", lambda: len(bed.launched()) == _FLOOR, 180)
