@@ -20,7 +20,7 @@ from rollout_worker.instance import named_instance
 from rollout_worker.ledger_thread import LedgerThread
 from rollout_worker.machine import MachineSettings, WorkerMachine
 from rollout_worker.token_counter import TokenCounter
-from rollout_worker.weights import WeightsFolder
+from rollout_worker.weights import Pacing, WeightsFolder
 from scaler.ledger.contract import LedgerRefused
 from scaler.ledger.registry import open_ledger
 from scaler.model.job import WorkerIdentity
@@ -53,7 +53,7 @@ async def _run(options: argparse.Namespace, engine: Engine, counter: TokenCounte
         machine=WorkerMachine(_machine_settings(options)),
         ledger=LedgerThread(lambda: open_ledger(options.ledger, options.job), timeout_s=options.ledger_timeout_s),
         engine=engine,
-        weights=WeightsFolder(options.weights),
+        weights=WeightsFolder(options.weights, _pacing(options, clock)),
         counter=counter,
         clock=clock,
     )
@@ -70,6 +70,11 @@ async def _run(options: argparse.Namespace, engine: Engine, counter: TokenCounte
         logs.warning("engine_failed", error=str(group.exceptions[0]))
         code = _EXIT_ENGINE
     return code
+
+
+def _pacing(options: argparse.Namespace, clock: SystemClock) -> Pacing | None:
+    spread_s = options.weights_spread_s
+    return Pacing(worker=options.worker, spread_s=spread_s, clock=clock) if spread_s else None
 
 
 def _identity(options: argparse.Namespace, instance_id: str) -> WorkerIdentity:
@@ -129,6 +134,14 @@ def _add_engine(parse: argparse.ArgumentParser) -> None:
     add("--engine", required=True, choices=sorted(ENGINES), help="what generates")
     add("--engine-option", action="append", type=_pair, default=[], metavar="KEY=VALUE", help="option of the engine")
     add("--weights", type=Path, required=True, help="folder in which the trainer publishes versions")
+    add(
+        "--weights-spread",
+        dest="weights_spread_s",
+        type=_not_negative,
+        default=0.0,
+        metavar="S",
+        help="workers load a version within so many seconds, each at its own time, so that its source is not flooded",
+    )
     add("--min-version", type=int, help="not ready before this policy version is loaded")
     add("--concurrency", type=_positive_int, default=8, help="units generated at a time")
 
@@ -163,6 +176,13 @@ def _positive(text: str) -> float:
     number = float(text)
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not above 0")
+    return number
+
+
+def _not_negative(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is below 0")
     return number
 
 

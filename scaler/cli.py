@@ -34,8 +34,21 @@ StoreOption = Annotated[
 
 
 @app.command()
-def run(file: FleetFile) -> None:
+def run(
+    file: FleetFile,
+    cluster: Annotated[
+        bool,
+        typer.Option("--cluster", help="For all RolloutFleet objects of a cluster; the file is of kind Controller."),
+    ] = False,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="With --cluster, from outside it; in a pod its service account is used.")
+    ] = None,
+) -> None:
     """Run the controller for a fleet until told to stop."""
+    if cluster:
+        from scaler.commands.run_cluster import run_cluster
+
+        raise typer.Exit(run_cluster(file, kubeconfig))
     from scaler.commands.run import run_fleet
 
     raise typer.Exit(run_fleet(file))

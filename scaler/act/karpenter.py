@@ -312,8 +312,8 @@ def _tokens(view: WorkerSetView) -> frozenset[str]:
 
 
 def _offering_id(node: NodeFacts) -> str:
-    """A reservation is a capacity block to a fleet: nothing else of that kind is bought for one."""
-    bought = CapacityType.CAPACITY_BLOCK if node.capacity_type == "reserved" else node.capacity_type
+    """Reserved capacity that is no capacity block is bought on demand."""
+    bought = CapacityType.ON_DEMAND if node.capacity_type == "reserved" else node.capacity_type
     return f"{node.instance_type}/{node.zone}/{bought}"
 
 

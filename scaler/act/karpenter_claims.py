@@ -3,23 +3,25 @@
 Karpenter deletes a claim that finds no capacity within moments of making it, so only who watches sees that. A claim that
 ends without ever having been launched is a refusal of every offering that it would have taken; so is a launch error that
 stays on a claim, of whatever kind (unknown errors too), but throttling, which says nothing about capacity.
-Invariants: what is remembered is bounded; an empty provider id or node name finds nothing.
+Invariants: what is remembered is bounded.
 Source: Karpenter's NodeClaim API v1 (conditions Launched, Registered, Initialized).
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Protocol
+from typing import NoReturn, Protocol
 
-from scaler.kube.contract import Json
+from scaler.kube.contract import NODE_CLAIMS, Json, KubeApi
+from scaler.kube.reflector import Reflector
 from scaler.model.capacity import CapacityType, Offering
+from scaler.model.clock import Clock
 
 NODE_POOL_LABEL = "karpenter.sh/nodepool"
 TYPE_LABEL = "node.kubernetes.io/instance-type"
 ZONE_LABEL = "topology.kubernetes.io/zone"
 CAPACITY_LABEL = "karpenter.sh/capacity-type"
+RESERVATION_LABEL = "karpenter.k8s.aws/capacity-reservation-type"
 _THROTTLED = ("requestlimitexceeded", "throttl", "rate exceeded", "toomanyrequests")
 _KEPT = 256
 
@@ -45,12 +47,10 @@ class ClaimFacts:
 
     name: str
     uid: str
-    created_at_s: float
     node_name: str
-    provider_id: str
+    """Empty until its node has joined."""
     requirements: tuple[Requirement, ...]
     launched: bool
-    initialized: bool
     trouble: str
     """Why its launch does not get on; empty where nothing is wrong so far."""
     deleting: bool
@@ -87,62 +87,90 @@ class ClaimIndex(Protocol):
         ...
 
 
-class ClaimMemory:
-    """Claims by UID, and what their ends say of capacity."""
+class Refusals:
+    """What the ends and troubles of claims say of capacity; bounded."""
 
-    def __init__(self) -> None:
-        self._claims: dict[str, ClaimFacts] = {}
-        self._refusals: deque[Refusal] = deque(maxlen=_KEPT)
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: deque[Refusal] = deque(maxlen=_KEPT)
 
-    def replace(self, claims: Iterable[ClaimFacts], at_s: float) -> None:
-        """A new whole list: claims that are not in it have ended."""
-        listed = {claim.uid: claim for claim in claims}
-        for claim in [known for uid, known in self._claims.items() if uid not in listed]:
-            self.ended(claim, at_s)
-        for claim in listed.values():
-            self.put(claim, at_s)
+    def moved(self, _uid: str, before: ClaimFacts | None, after: ClaimFacts | None) -> None:
+        """A claim has changed, or come (no `before`), or gone (no `after`)."""
+        claim = after or before
+        if claim is None or claim.launched or (before is not None and before.trouble == claim.trouble != ""):
+            return
+        if (after is None or claim.trouble) and not _is_throttling(claim.trouble):
+            self._kept.append(Refusal(claim=claim, at_s=self._clock.now_s()))
 
-    def put(self, claim: ClaimFacts, at_s: float) -> None:
-        """A claim as it is now; trouble is a refusal when it is new."""
-        before = self._claims.get(claim.uid)
-        self._claims[claim.uid] = claim
-        if claim.trouble and not claim.launched and (before is None or before.trouble != claim.trouble):
-            self._refused(claim, at_s)
+    def all(self) -> tuple[Refusal, ...]:
+        """The latest, oldest first."""
+        return tuple(self._kept)
 
-    def ended(self, claim: ClaimFacts, at_s: float) -> None:
-        """A claim that is gone."""
-        known = self._claims.pop(claim.uid, claim)
-        if not (known.launched or claim.launched or known.trouble):
-            self._refused(claim, at_s)
+
+def _is_throttling(trouble: str) -> bool:
+    return any(word in trouble.lower() for word in _THROTTLED)
+
+
+class WatchedClaims:
+    """`ClaimIndex`, once somebody awaits `run`."""
+
+    def __init__(self, api: KubeApi, node_pool: str, *, clock: Clock) -> None:
+        self._refusals = Refusals(clock)
+        self._reflector = Reflector(
+            api,
+            NODE_CLAIMS,
+            clock=clock,
+            keep=claim_facts,
+            moved=self._refusals.moved,
+            label_selector=f"{NODE_POOL_LABEL}={node_pool}",
+        )
+
+    async def run(self) -> NoReturn:
+        """Watch, for ever."""
+        await self._reflector.run()
+
+    @property
+    def current_at_s(self) -> float | None:
+        """Up to when it is known to be whole."""
+        return self._reflector.current_at_s
+
+    @property
+    def trouble(self) -> str:
+        """What keeps it from being current; empty while nothing does."""
+        return self._reflector.trouble
 
     def all(self) -> tuple[ClaimFacts, ...]:
         """Every claim."""
-        return tuple(self._claims.values())
+        return tuple(self._reflector.items.values())
 
     def refusals(self) -> tuple[Refusal, ...]:
         """The latest refusals, oldest first."""
-        return tuple(self._refusals)
+        return self._refusals.all()
 
-    def _refused(self, claim: ClaimFacts, at_s: float) -> None:
-        if not any(word in claim.trouble.lower() for word in _THROTTLED):
-            self._refusals.append(Refusal(claim=claim, at_s=at_s))
+    async def changed(self) -> None:
+        """Return when something may have changed since this task was told last."""
+        await self._reflector.changed()
 
 
-def claim_facts(body: Json) -> ClaimFacts:
-    """The facts of a NodeClaim's JSON. `KeyError` or `ValueError` where it is none."""
+def claim_facts(body: Json) -> ClaimFacts | None:
+    """The facts of a NodeClaim's JSON; None where it is none."""
+    try:
+        return _claim_facts(body)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _claim_facts(body: Json) -> ClaimFacts:
     meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
     conditions = {each.get("type"): each for each in status.get("conditions") or ()}
     return ClaimFacts(
         name=meta["name"],
         uid=meta["uid"],
-        created_at_s=datetime.fromisoformat(meta["creationTimestamp"]).timestamp(),
         node_name=status.get("nodeName") or "",
-        provider_id=status.get("providerID") or "",
         requirements=tuple(_requirement(each) for each in spec.get("requirements") or ()),
-        launched=_is_true(conditions.get("Launched")),
-        initialized=_is_true(conditions.get("Initialized")),
+        launched=(conditions.get("Launched") or {}).get("status") == "True",
         trouble=_trouble(conditions.get("Launched") or {}),
-        deleting=bool(meta.get("deletionTimestamp")),
+        deleting="deletionTimestamp" in meta,
         annotations=dict(meta.get("annotations") or {}),
     )
 
@@ -154,12 +182,14 @@ def bought_as(offering: Offering) -> str:
 
 def node_selector(offering: Offering, node_pool: str) -> Mapping[str, str]:
     """Labels of the nodes that Karpenter makes of this offering in this NodePool."""
-    return {
+    labels = {
         NODE_POOL_LABEL: node_pool,
         TYPE_LABEL: offering.instance_type,
         ZONE_LABEL: offering.zone,
         CAPACITY_LABEL: bought_as(offering),
     }
+    block = offering.capacity_type is CapacityType.CAPACITY_BLOCK
+    return {**labels, RESERVATION_LABEL: "capacity-block"} if block else labels
 
 
 def _requirement(body: Json) -> Requirement:
@@ -168,10 +198,6 @@ def _requirement(body: Json) -> Requirement:
         operator=str(body.get("operator")),
         values=frozenset(map(str, body.get("values") or ())),
     )
-
-
-def _is_true(condition: Json | None) -> bool:
-    return bool(condition) and condition is not None and condition.get("status") == "True"
 
 
 def _trouble(launched: Json) -> str:

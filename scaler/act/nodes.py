@@ -4,6 +4,7 @@ Policy
 * Level-based: `want` tells every mark that is to stand; the keeper brings nodes there, and keeps at it. A node that has not
   joined yet is marked when it joins. Marks of this fleet that are not wanted, and anyone's that have run out, are taken away.
 * All nodes first: marking never waits for evictions, and no node waits for another's. Nearest deadline first.
+* A node belongs to one fleet: a node of ours without an owner gets our label by compare-and-set, and another's is left alone.
 * One patch a node: taint, cordon, label and annotations together, with the resource version it was computed from, so that a
   taint that somebody else sets meanwhile is never lost. A conflict is answered by a fresh read.
 * A pod is evicted by UID: first within its budgets, past `deadline - force_s` by deletion. One order for all drains:
@@ -29,6 +30,7 @@ from scaler.kube.facts import (
     EXPIRY_ANNOTATION,
     FLEET_LABEL,
     NOTICE_ANNOTATION,
+    POOL_LABEL,
     NodeFacts,
     NodeIndex,
     PodFacts,
@@ -74,6 +76,13 @@ class NodeMark:
     """Its work is handed over, or there is no time left: its pods are to go."""
 
 
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """Of a node of the fleet: its pool."""
+
+    pool: str
+
+
 class NodeKeeper:
     """See the module's docstring."""
 
@@ -99,15 +108,16 @@ class NodeKeeper:
         self._tell = marked
         self._may_act = may_act
         self._wanted: Mapping[str, NodeMark] | None = None
+        self._owned: Mapping[str, Owned] = {}
         self._done: dict[str, tuple[str, float]] = {}
         self._busy: set[str] = set()
         self._news = asyncio.Event()
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
-    def want(self, marks: Mapping[str, NodeMark]) -> None:
-        """Say what is to stand from now on, by instance id: all of it, every time."""
-        if marks != self._wanted:
-            self._wanted = dict(marks)
+    def want(self, marks: Mapping[str, NodeMark], owned: Mapping[str, Owned]) -> None:
+        """Say what is to stand from now on, by instance id: all marks and all that is the fleet's, every time."""
+        if marks != self._wanted or owned != self._owned:
+            self._wanted, self._owned = dict(marks), dict(owned)
             self._done = {key: done for key, done in self._done.items() if key in marks}
             self._news.set()
 
@@ -147,6 +157,10 @@ class NodeKeeper:
         for node in self._nodes.all():
             if node.uid not in self._busy and self._void(node, wanted):
                 self._begin(group, node, self._unmark(node))
+        for instance_id, owned in self._owned.items():
+            node = self._nodes.by_instance(instance_id)
+            if node is not None and node.uid not in self._busy and not node.labels.get(FLEET_LABEL):
+                self._begin(group, node, self._own(owned, node))
         for mark in wanted.values():
             if mark.empty:
                 self._empty(group, mark)
@@ -190,6 +204,17 @@ class NodeKeeper:
         await self._patch(node, lambda fresh: _marking(fresh, mark, self._fleet))
         self._done[mark.instance_id] = (node.uid, mark.deadline_s)
         self._tell(mark, self._clock.now_s() - (mark.noticed_at_s or self._clock.now_s()))
+
+    async def _own(self, owned: Owned, node: NodeFacts) -> None:
+        """Label a node that belongs to no fleet; whoever is first has it, since the patch fails on a changed node."""
+        if self._objection(node) is not None or not self._may_act():
+            return
+        labels = {FLEET_LABEL: self._fleet, POOL_LABEL: owned.pool}
+        patch: Json = {"metadata": {"resourceVersion": node.resource_version, "labels": labels}}
+        try:
+            await self._kube.patch(NODES, node.name, patch)
+        except (Conflict, NotFound):
+            return  # seen anew at the next look
 
     async def _unmark(self, node: NodeFacts) -> None:
         await self._patch(node, _unmarking)

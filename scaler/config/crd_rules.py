@@ -13,6 +13,7 @@ from scaler.config.policy_models import policy_model
 from scaler.config.scalars import NAME_PATTERN
 from scaler.config.schema import Job, Spec
 from scaler.config.stage import Drain, GuardRails, LedgerSignals, Pool, StageName
+from scaler.config.trainers import LABEL_KEY
 
 _RAILS, _DRAIN, _JOB, _POOL, _SPEC = Of(GuardRails), Of(Drain), Of(Job), Of(Pool), Of(Spec)
 
@@ -184,6 +185,20 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             rule="!has(self.env) || self.env.all(k, k != '' && !k.contains('='))",
             message="cannot name an environment variable (use letters, digits and underscores)",
             field="env",
+        ),
+    ),
+    "Labels": (
+        Rule(
+            rule=f"self.matchLabels.all(k, k.matches('{LABEL_KEY}'))",
+            message="no label (write it like app or example.com/app)",
+            field="matchLabels",
+        ),
+    ),
+    "Trainer": (
+        Rule(
+            rule="!has(self.hotSpares) || self.hotSpares == 0 || has(self.nodes)",
+            message="nothing tells which nodes stand by for this trainer (set nodes.matchLabels too)",
+            field="hotSpares",
         ),
     ),
     "KarpenterProvider": (

@@ -153,6 +153,9 @@ class EksNodeGroupProvider(_InCluster):
     accept_az_rebalance: Flag = False
     """A group over several zones is rebalanced by AWS, which ends instances that work, and that cannot be turned off. Default
     false: such a group is refused; one zone a group is better."""
+    accept_autoscaler_tags: Flag = False
+    """EKS offers every managed group to Cluster Autoscaler by tags. Default false: the group is refused as long as it has them;
+    true says that no Cluster Autoscaler runs in this cluster, or that it leaves this group alone."""
 
     @property
     def place(self) -> str:

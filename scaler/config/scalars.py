@@ -181,8 +181,15 @@ def _plain_text(value: str) -> str:
 
 
 def _resolved(value: str, info: ValidationInfo) -> str:
-    folder: Path = (info.context or {}).get("folder", Path())
-    return os.path.normpath(folder.absolute() / _plain_text(value))
+    folder: Path | None = (info.context or {}).get("folder", Path())
+    path = Path(_plain_text(value))
+    if folder is None:
+        if not path.is_absolute():
+            raise refusal(
+                f"{shown(value)} starts from nowhere in a cluster", "write the whole path, like /etc/headrace/url"
+            )
+        return os.path.normpath(path)
+    return os.path.normpath(folder.absolute() / path)
 
 
 def _listen(value: str) -> str:
@@ -211,7 +218,7 @@ FilePath = Annotated[
     AfterValidator(_resolved),
     Field(json_schema_extra={"minLength": 1, "pattern": _NO_NUL}),
 ]
-"""A path, absolute once loaded: a relative one starts from the folder of the YAML file."""
+"""A path, absolute once loaded: a relative one starts from the folder of the YAML file, and is refused where there is none."""
 ListenAddress = Annotated[
     str, Field(max_length=300), AfterValidator(_listen), Field(json_schema_extra={"pattern": _LISTEN})
 ]

@@ -15,7 +15,20 @@ from scaler.config.scalars import DURATION, RATIO, UNITS, USD
 
 Node = dict[str, Any]
 
-_KEPT = ("type", "description", "pattern", "minLength", "maxLength", "minItems", "maxItems", "minimum", "maximum")
+_KEPT = frozenset(
+    {
+        "type",
+        "description",
+        "pattern",
+        "minLength",
+        "maxLength",
+        "minItems",
+        "maxItems",
+        "minProperties",
+        "maxProperties",
+    }
+    | {"minimum", "maximum"}
+)
 _PART = r"(\.[0-9]+)?"
 _PATTERNS = {
     # Ten years in each unit, or hardly more: what passes above that, the controller refuses.
@@ -31,6 +44,7 @@ LIST_KEYS: Mapping[str, list[str]] = {
     "Stage": ["name"],
     "Pool": ["name"],
     "Offering": ["instanceType", "zone", "capacityType"],
+    "Trainer": ["name"],
 }
 """Lists of these are maps: an item is told apart by these of its fields, and is there once."""
 
@@ -59,8 +73,7 @@ class Inliner:
     def _object(self, node: Mapping[str, Any], name: str) -> Node:
         found = _kept(node)
         if "properties" not in node:
-            found["additionalProperties"] = self.node(node["additionalProperties"])
-            found["maxProperties"] = node["maxProperties"]
+            found["additionalProperties"] = self.node(_values(node))
             return found
         found["properties"] = {word: self.node(part) for word, part in node["properties"].items()}
         if node.get("required"):
@@ -94,6 +107,13 @@ class Inliner:
         names = {tag: target.rpartition("/")[2] for tag, target in node["discriminator"]["mapping"].items()}
         rules = [rule.only_of(tag) for tag in arms for rule in self._rules.get(names[tag], ())]
         return _with_rules(found, [*_arm_rules(arms, owners), *rules])
+
+
+def _values(node: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a mapping's values are; a structural schema cannot say what its keys look like."""
+    (values,) = node.get("patternProperties", {"": node.get("additionalProperties")}).values()
+    found: Mapping[str, Any] = values
+    return found
 
 
 def _arm_rules(arms: Mapping[str, Node], owners: Mapping[str, list[str]]) -> Iterable[Rule]:
@@ -175,7 +195,7 @@ def _amount(node: Mapping[str, Any]) -> Node:
 
 
 def _kept(node: Mapping[str, Any]) -> Node:
-    found = {word: node[word] for word in _KEPT if word in node}
+    found = {word: part for word, part in node.items() if word in _KEPT}
     if "description" in found:
         found["description"] = " ".join(found["description"].split())
     return found

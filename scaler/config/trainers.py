@@ -16,12 +16,12 @@ from scaler.config.yaml_model import Problem, YamlModel, refusal
 from scaler.model.trainers import CheckCode, RepairKind
 
 _WORD = "[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
-_LABEL_KEY = f"^([a-z0-9]([a-z0-9.-]{{0,251}}[a-z0-9])?/)?{_WORD}$"
+LABEL_KEY = f"^([a-z0-9]([a-z0-9.-]{{0,251}}[a-z0-9])?/)?{_WORD}$"
 _LABEL_VALUE = f"^({_WORD})?$"
 
 
 def _label_key(key: str) -> str:
-    if not re.fullmatch(_LABEL_KEY, key):
+    if not re.fullmatch(LABEL_KEY, key):
         raise refusal(f"{shown(key)} is no label", "write it like app or example.com/app")
     return key
 
@@ -32,7 +32,7 @@ def _label_value(value: str) -> str:
     return value
 
 
-LabelKey = Annotated[str, AfterValidator(_label_key), Field(json_schema_extra={"pattern": _LABEL_KEY})]
+LabelKey = Annotated[str, AfterValidator(_label_key), Field(json_schema_extra={"pattern": LABEL_KEY})]
 LabelValue = Annotated[
     str, AfterValidator(_label_value), Field(json_schema_extra={"pattern": _LABEL_VALUE, "maxLength": 63})
 ]

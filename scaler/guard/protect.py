@@ -10,6 +10,7 @@ Invariants
 Non-goals: judging whether a command is wise.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -43,11 +44,13 @@ class Untouchable:
     pod_uids: frozenset[str] = frozenset()
     places: frozenset[tuple[str, str]] = frozenset()
     """As `place_key` names them."""
+    names: frozenset[str] = field(init=False)
+    """Every name of a thing."""
 
-    @property
-    def names(self) -> frozenset[str]:
-        """Every name of a thing."""
-        return self.instance_ids | self.node_names | self.node_uids | self.pod_uids
+    def __post_init__(self) -> None:
+        """One set to look names up in."""
+        names = self.instance_ids | self.node_names | self.node_uids | self.pod_uids
+        object.__setattr__(self, "names", names)
 
 
 @dataclass(slots=True)
@@ -82,8 +85,8 @@ def _things(facts: TrainerFacts) -> Iterator[tuple[str, str]]:
 class Protector:
     """See the module's docstring.
 
-    `fleet` tells the value of `FLEET_LABEL` on this fleet's nodes, `places` each pool's place (`ProviderModel.place`), and
-    `count` hears the kind of everything that was refused.
+    `trainers` tells `scaler.guard.watch.trainers_of` the specification in use, `fleet` the value of `FLEET_LABEL` on this
+    fleet's nodes, `places` each pool's place (`ProviderModel.place`), and `count` hears the kind of everything refused.
     """
 
     def __init__(
@@ -106,6 +109,8 @@ class Protector:
         self._count = count
         self._memories: dict[str, _Memory] = {}
         self._whole_at_s: dict[str, float] = {}
+        self.untouchable = Untouchable()
+        """Everything of the trainers that are configured, present or remembered."""
 
     def learn(self, facts: Sequence[TrainerFacts]) -> None:
         """Remember what was read; a reading that was not whole adds and takes nothing away."""
@@ -114,10 +119,9 @@ class Protector:
             self._memories.setdefault(each.trainer, _Memory()).learn(each, now_s)
             if not each.unread.keys() & _WHOLE and each.read_at_s is not None:
                 self._whole_at_s[each.trainer] = now_s - max(0.0, self._clock.now_s() - each.read_at_s)
+        self.untouchable = self._gather()
 
-    @property
-    def untouchable(self) -> Untouchable:
-        """Everything of the trainers that are configured, present or remembered."""
+    def _gather(self) -> Untouchable:
         wanted = {trainer.name for trainer in self._trainers()}
         things = [thing for name, memory in self._memories.items() if name in wanted for thing in memory.things]
 
@@ -140,7 +144,7 @@ class Protector:
             case LaunchReplica():
                 why = self._against_place(command.pool)
             case DrainReplica() | TerminateReplica() | DetachReplica():
-                names = (command.replica_id, getattr(command, "worker", None) or "")
+                names = (command.replica_id, getattr(command, "worker", None) or "", *command.instance_ids)
                 why = self._against_names(names) or self._against_instances(command.instance_ids)
             case UndrainReplica() | ReleaseReplicaWork():
                 why = self._against_names((command.replica_id, command.worker))
@@ -155,6 +159,10 @@ class Protector:
         """Likewise of a taint, a label, a cordon or a deletion of a node or of its NodeClaim."""
         why = self._against_node(name, uid) if self._trainers() else None
         return self._refuse("node", why)
+
+    def guards(self, node: NodeFacts) -> bool:
+        """Whether a node is known to be a trainer's: it is then nobody's to list, count or touch."""
+        return bool(self._trainers()) and self._against_trainers(node) is not None
 
     def against_pod(self, uid: str, node_name: str = "") -> str | None:
         """Likewise of an eviction or deletion of a pod."""
@@ -189,6 +197,14 @@ class Protector:
         return None if self._fresh() else f"nobody knows whether node {name} is a trainer's"
 
     def _against_known(self, node: NodeFacts) -> str | None:
+        why = self._against_trainers(node)
+        if why is not None:
+            return why
+        if not self._fresh() and node.labels.get(FLEET_LABEL) != self._fleet():
+            return f"node {node.name} is not known to be this fleet's, and trainers were not read lately"
+        return None
+
+    def _against_trainers(self, node: NodeFacts) -> str | None:
         trainers = self._trainers()
         if self.untouchable.names & {node.name, node.uid}:
             return f"node {node.name} is a trainer's"
@@ -197,8 +213,6 @@ class Protector:
         for pod in self._pods.on_node(node.name):
             if any(trainer.selects(pod.namespace, pod.labels) for trainer in trainers):
                 return f"a trainer's pod runs on node {node.name}"
-        if not self._fresh() and node.labels.get(FLEET_LABEL) != self._fleet():
-            return f"node {node.name} is not known to be this fleet's, and trainers were not read lately"
         return None
 
     def _against_pod(self, uid: str, node_name: str) -> str | None:
@@ -215,7 +229,7 @@ class Protector:
     def _fresh(self) -> bool:
         """Whether every trainer and the nodes have been read, lately and whole."""
         now_s = self._clock.monotonic_s()
-        read = all(now_s - self._whole_at_s.get(each.name, -FRESH_S - now_s) <= FRESH_S for each in self._trainers())
+        read = all(now_s - self._whole_at_s.get(each.name, -math.inf) <= FRESH_S for each in self._trainers())
         nodes_at_s = self._nodes.current_at_s
         return read and nodes_at_s is not None and self._clock.now_s() - nodes_at_s <= FRESH_S
 

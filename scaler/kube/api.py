@@ -119,8 +119,10 @@ class _HttpApi:
         path = resource.path(namespace=_checked(namespace))
         while True:
             page = await self._object("list", resource, Request(method="GET", path=path, query=query, reads=True))
-            meta = page.get("metadata") or {}
-            yield Listing(items=tuple(page.get("items") or ()), resource_version=_version(meta))
+            meta, items = page.get("metadata"), page.get("items") or []
+            if not isinstance(meta, dict) or not isinstance(items, list) or not meta.get("resourceVersion"):
+                raise KubeUnreachable(f"the answer is no list of {resource.plural}")
+            yield Listing(items=tuple(items), resource_version=str(meta["resourceVersion"]))
             if not meta.get("continue"):
                 return
             query["continue"] = str(meta["continue"])
@@ -283,7 +285,3 @@ def _deletion(uid: str | None, grace_s: int | None) -> Json:
     if grace_s is not None:
         body["gracePeriodSeconds"] = max(0, grace_s)
     return body
-
-
-def _version(meta: Mapping[str, Any]) -> str:
-    return str(meta.get("resourceVersion") or "")

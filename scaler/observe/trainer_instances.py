@@ -137,7 +137,7 @@ async def _reservation(aws: Aws, reservation_id: str) -> tuple[Mapping[str, Any]
             "ec2", "DescribeCapacityReservations", "CapacityReservations", CapacityReservationIds=[reservation_id]
         )
     except AwsError as error:
-        if error.fault is AwsFault.NOT_FOUND:
+        if error.code.endswith(".NotFound"):
             return ()
         raise
 

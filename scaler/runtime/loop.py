@@ -30,6 +30,7 @@ from scaler.observe.lives import Lives
 from scaler.observe.offerings import OfferingMemory
 from scaler.observe.signals import SignalSource
 from scaler.runtime.decisions import decision_json
+from scaler.runtime.drain_times import DrainTimes
 from scaler.runtime.executor import Executor, World
 from scaler.runtime.job_rules import JobRules
 from scaler.runtime.journal import Turn, TurnJournal
@@ -117,6 +118,8 @@ class Parts:
     """Nodes of replicas that are to go, where there are any."""
     may_act: Callable[[], bool] = always
     """Whether this process still leads: asked right before anything is done."""
+    after_turn: Callable[[Readout], None] | None = None
+    """Hears of every turn, once what it commands has begun."""
 
 
 class Controller:
@@ -125,6 +128,7 @@ class Controller:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._lives = Lives(parts.offerings)
+        self._drain_times = DrainTimes(parts.metrics)
         self._memory = _without_freshness(parts.journal.memory())
         self._synced = False
         self._turns_unsynced = 0
@@ -175,6 +179,8 @@ class Controller:
             await parts.executor.act(plan, self._seq, world, group, launches=durable and not spec.paused)
             await parts.notices.recorded(parts.marks.recorded(snapshot, durable=durable))
             await parts.notices.drained(handed_over(snapshot))
+        if parts.after_turn is not None:
+            parts.after_turn(self.readout)
         return plan
 
     async def flush(self) -> None:
@@ -219,6 +225,7 @@ class Controller:
         )
         snapshot = assemble(spec, facts, parts.offerings)
         self._lives.seen(snapshot)
+        self._drain_times.look(snapshot)
         return snapshot
 
     async def _persist(self, plan: Plan, digest: str) -> bool:

@@ -9,7 +9,7 @@ order is in the journal because no worker has registered yet.
 from collections.abc import Iterator
 from typing import Protocol
 
-from scaler.act.nodes import NodeKeeper, NodeMark
+from scaler.act.nodes import NodeKeeper, NodeMark, Owned
 from scaler.decide.world import is_noticed, notice_deadline_s
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.plan import DrainReplica, Plan, ReasonCode
@@ -55,12 +55,22 @@ class NodeMarks:
         """See `Marks`."""
         wanted = {mark.instance_id: mark for mark in marks_of(spec, snapshot, plan)}
         self._marked = frozenset(wanted)
-        self._keeper.want(wanted)
+        self._keeper.want(wanted, owned_by(snapshot))
 
     def recorded(self, snapshot: Snapshot, *, durable: bool) -> frozenset[str]:
         """See `Marks`. An instance whose node has not joined keeps its message."""
         shown = _shown(snapshot, durable=durable)
         return frozenset(each for each in shown if each not in self._marked or self._keeper.recorded(each))
+
+
+def owned_by(snapshot: Snapshot) -> dict[str, Owned]:
+    """Every instance of the fleet."""
+    return {
+        instance_id: Owned(replica.pool)
+        for stage in snapshot.stages
+        for replica in stage.replicas
+        for instance_id in replica.instance_ids
+    }
 
 
 def marks_of(spec: FleetSpec, snapshot: Snapshot, plan: Plan) -> Iterator[NodeMark]:

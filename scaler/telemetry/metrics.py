@@ -57,6 +57,30 @@ class Metrics:
             buckets=_NOTICE_BUCKETS_S,
             registry=registry,
         )
+        self.notice_to_taint = Histogram(
+            "headrace_notice_taint_seconds",
+            "From an interruption notice to its node's taint.",
+            buckets=_NOTICE_BUCKETS_S,
+            registry=registry,
+        )
+        self.notice_age = Histogram(
+            "headrace_notice_age_seconds",
+            "Age of an interruption notice when it was first seen.",
+            buckets=_NOTICE_BUCKETS_S,
+            registry=registry,
+        )
+        self.notice_to_drained = Histogram(
+            "headrace_notice_drained_seconds",
+            "From an interruption notice until its worker has handed over.",
+            buckets=_NOTICE_BUCKETS_S,
+            registry=registry,
+        )
+        self.drain_budget_left = Histogram(
+            "headrace_drain_budget_left_seconds",
+            "What was left until the deadline when a noticed worker had handed over.",
+            buckets=_NOTICE_BUCKETS_S,
+            registry=registry,
+        )
         self.reloads = Counter(
             "headrace_config_reloads_total", "Changed configurations by result.", ["result"], registry=registry
         )

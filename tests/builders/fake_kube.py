@@ -54,6 +54,8 @@ class Fault:
     times: int
     landed: bool = False
     delay_s: float = 0.0
+    late: bool = False
+    """Carried out after the delay, even if the caller has given up by then."""
     hit: int = field(default=0)
     """How often it has gone wrong."""
 
@@ -102,6 +104,10 @@ class FakeKube:
         """Calls are carried out at once and answered late."""
         return self._order(verb, plural, Fault(error=None, times=times, landed=True, delay_s=seconds))
 
+    def lag(self, verb: str, plural: str, seconds: float, *, times: int = _FOR_EVER) -> Fault:
+        """Calls arrive late, and then are carried out even if the caller has given up."""
+        return self._order(verb, plural, Fault(error=None, times=times, late=True, delay_s=seconds))
+
     def heal(self) -> None:
         """All that was ordered to go wrong is off."""
         self._faults.clear()
@@ -132,12 +138,18 @@ class FakeKube:
         fault = self._fault(verb, plural)
         if fault is None:
             return clone(act())
+        if fault.late:
+            return await asyncio.shield(asyncio.ensure_future(self._later(fault.delay_s, act)))
         done = clone(act()) if fault.landed else None
         if fault.delay_s:
             await self._clock.sleep(fault.delay_s)
         if fault.error is not None:
             raise fault.error
         return done if done is not None else clone(act())
+
+    async def _later(self, seconds: float, act: Callable[[], Json]) -> Json:
+        await self._clock.sleep(seconds)
+        return clone(act())
 
     def _fault(self, verb: str, plural: str) -> Fault | None:
         for on_verb, on_plural, fault in self._faults:
@@ -199,7 +211,7 @@ class FakeKube:
         time_out_s: float,
     ) -> AsyncIterator[WatchEvent]:
         ends_at_s = self._clock.monotonic_s() + time_out_s
-        began, marks = self.store.round, self.store.bookmarks
+        began, marks, first = self.store.round, self.store.bookmarks, int(version) if version.isdecimal() else 0
         while True:
             for past in self.store.since(version, kind_of(resource)):
                 version = str(past.version)
@@ -213,7 +225,7 @@ class FakeKube:
                     raise self.store.broken
                 return
             over = self._clock.monotonic_s() >= ends_at_s
-            if over or self.store.bookmarks != marks:
+            if self.store.bookmarks != marks or (over and self.store.newest(kind_of(resource)) > first):
                 marks, version = self.store.bookmarks, self.store.version
                 yield WatchEvent(change=Change.BOOKMARK, body=_bookmark(resource, version))
             if over:

@@ -10,6 +10,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -22,6 +23,8 @@ GPU = "nvidia.com/gpu"
 _PATIENCE_S = 60.0
 """How long a test waits for what must come; two busy cores make everything slow."""
 _AGAIN_S = 0.1
+_GATHER_S = 0.01
+"""Events that come in a burst are judged together."""
 
 
 def node(
@@ -252,29 +255,62 @@ class Kube:
         Raises:
             AssertionError: it never was; with what it was last.
         """
-        seen: dict[str, JsonObject] = {}
+        view = _View()
+        following = asyncio.ensure_future(self._follow(path, view))
         try:
             async with asyncio.timeout(within_s):
-                while True:
-                    try:
-                        async for _ in self._follow(path, seen):
-                            if holds(list(seen.values())):
-                                return list(seen.values())
-                    except (aiohttp.ClientError, OSError):
-                        await asyncio.sleep(_AGAIN_S)
+                while not (view.listed and holds(list(view.items.values()))):
+                    await view.changed.wait()
+                    view.changed.clear()
+                    await asyncio.sleep(_GATHER_S)
+                return list(view.items.values())
         except TimeoutError:
-            raise AssertionError(f"{path} never became so: {json.dumps(list(seen.values()))[:4000]}") from None
+            last = json.dumps(list(view.items.values()))[:4000]
+            raise AssertionError(f"{path} never became so ({view.trouble}): {last}") from None
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
 
-    async def _follow(self, path: str, seen: dict[str, JsonObject]) -> AsyncIterator[None]:
+    async def _follow(self, path: str, view: "_View") -> None:
+        while True:
+            try:
+                await self._list_and_watch(path, view)
+            except (aiohttp.ClientError, OSError) as trouble:
+                view.trouble = trouble
+                await asyncio.sleep(_AGAIN_S)
+
+    async def _list_and_watch(self, path: str, view: "_View") -> None:
         listed = await self.get(path)
-        seen.clear()
-        seen.update({item["metadata"]["uid"]: item for item in listed["items"]})
-        yield
-        version = listed["metadata"]["resourceVersion"]
-        async with self._session.get(_with(path, f"watch=1&resourceVersion={version}"), timeout=_ENDLESS) as reply:
+        view.begin(listed["items"])
+        query = _with(path, f"watch=1&resourceVersion={listed['metadata']['resourceVersion']}")
+        async with self._session.get(query, timeout=_ENDLESS) as reply:
             async for line in reply.content:
-                _note(json.loads(line), seen)
-                yield
+                view.note(json.loads(line))
+
+
+@dataclass(slots=True)
+class _View:
+    """A collection as its watch tells it."""
+
+    items: dict[str, JsonObject] = field(default_factory=dict)
+    listed: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    trouble: Exception | None = None
+
+    def begin(self, items: Iterable[JsonObject]) -> None:
+        self.items = {item["metadata"]["uid"]: item for item in items}
+        self.listed = True
+        self.changed.set()
+
+    def note(self, event: JsonObject) -> None:
+        if event["type"] == "ERROR":
+            raise aiohttp.ClientError(event["object"])
+        uid = event["object"]["metadata"]["uid"]
+        if event["type"] == "DELETED":
+            self.items.pop(uid, None)
+        else:
+            self.items[uid] = event["object"]
+        self.changed.set()
 
 
 _ENDLESS = aiohttp.ClientTimeout(total=None)
@@ -282,16 +318,6 @@ _ENDLESS = aiohttp.ClientTimeout(total=None)
 
 def _with(path: str, query: str) -> str:
     return f"{path}{'&' if '?' in path else '?'}{query}"
-
-
-def _note(event: JsonObject, seen: dict[str, JsonObject]) -> None:
-    if event["type"] == "ERROR":
-        raise aiohttp.ClientError(event["object"])
-    uid = event["object"]["metadata"]["uid"]
-    if event["type"] == "DELETED":
-        seen.pop(uid, None)
-    else:
-        seen[uid] = event["object"]
 
 
 async def _refusals(reply: aiohttp.ClientResponse) -> None:

@@ -8,9 +8,8 @@ terminating until `kube.end_pods()`.
 import hashlib
 import json
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from scaler.act.worker_sets.settings import WorkerSetSettings
@@ -24,6 +23,7 @@ from scaler.kube.contract import (
     Json,
 )
 from scaler.kube.facts import NodeFacts, PodFacts
+from scaler.kube.reading import node_facts, pod_facts
 from tests.builders.clock import FakeClock
 from tests.builders.fake_kube import FakeKube
 from tests.builders.fake_kube_store import is_ready
@@ -53,7 +53,7 @@ class StorePods:
     def all(self) -> tuple[PodFacts, ...]:
         if self._frozen is not None:
             return self._frozen
-        return tuple(pod_facts(pod) for pod in self._kube.store.every(PODS, None))
+        return tuple(filter(None, map(pod_facts, self._kube.store.every(PODS, None))))
 
     def on_node(self, node_name: str) -> tuple[PodFacts, ...]:
         return tuple(pod for pod in self.all() if pod.node_name == node_name)
@@ -81,7 +81,7 @@ class StoreNodes:
         return self._clock.now_s() if self.listed else None
 
     def all(self) -> tuple[NodeFacts, ...]:
-        return tuple(node_facts(node) for node in self._kube.store.every(NODES, None))
+        return tuple(filter(None, map(node_facts, self._kube.store.every(NODES, None))))
 
     def by_name(self, name: str) -> NodeFacts | None:
         return next((node for node in self.all() if node.name == name), None)
@@ -91,67 +91,6 @@ class StoreNodes:
 
     async def changed(self) -> None:
         raise NotImplementedError
-
-
-def pod_facts(body: Json) -> PodFacts:
-    meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
-    owner = next((ref for ref in meta.get("ownerReferences") or () if ref.get("controller")), {})
-    scheduled = _condition(status, "PodScheduled")
-    return PodFacts(
-        name=meta["name"],
-        namespace=meta["namespace"],
-        uid=meta["uid"],
-        resource_version=meta["resourceVersion"],
-        created_at_s=_at_s(meta["creationTimestamp"]),
-        node_name=spec.get("nodeName") or "",
-        labels=meta.get("labels") or {},
-        annotations=meta.get("annotations") or {},
-        owner_kind=owner.get("kind", ""),
-        owner_name=owner.get("name", ""),
-        owner_uid=owner.get("uid", ""),
-        phase=status.get("phase", ""),
-        ready=is_ready(body),
-        unschedulable=scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable",
-        deleting="deletionTimestamp" in meta,
-        grace_s=30,
-        priority_class="",
-        qos_class="",
-        daemon=owner.get("kind") == "DaemonSet",
-        static=False,
-    )
-
-
-def node_facts(body: Json) -> NodeFacts:
-    meta, spec = body["metadata"], body.get("spec") or {}
-    labels = meta.get("labels") or {}
-    provider_id = spec.get("providerID") or ""
-    return NodeFacts(
-        name=meta["name"],
-        uid=meta["uid"],
-        resource_version=meta["resourceVersion"],
-        created_at_s=_at_s(meta["creationTimestamp"]),
-        instance_id=provider_id.rpartition("/")[2],
-        instance_type=labels.get("node.kubernetes.io/instance-type", ""),
-        zone=labels.get("topology.kubernetes.io/zone", ""),
-        capacity_type=labels.get("karpenter.sh/capacity-type", ""),
-        labels=labels,
-        annotations=meta.get("annotations") or {},
-        taints=(),
-        unschedulable=False,
-        ready=True,
-        conditions=(),
-        allocatable={},
-        deleting="deletionTimestamp" in meta,
-        provider_id=provider_id,
-    )
-
-
-def _at_s(stamp: str) -> float:
-    return datetime.fromisoformat(stamp).timestamp()
-
-
-def _condition(status: Json, kind: str) -> Json:
-    return next((each for each in status.get("conditions") or () if each["type"] == kind), {})
 
 
 @dataclass(kw_only=True)
@@ -224,9 +163,9 @@ class Workloads:
 
     def reconcile(self) -> None:
         """Deployments, ReplicaSets, RayClusters and LeaderWorkerSets until nothing is left to do."""
-        steps = (self._deployments, self._replica_sets, self._ray_clusters, self._leader_worker_sets)
         for _ in range(50):
-            if not any([step() for step in steps]):
+            changed = self._deployments() | self._replica_sets() | self._ray_clusters() | self._leader_worker_sets()
+            if not changed:
                 return
         raise AssertionError("the controllers never come to rest")
 
@@ -258,7 +197,7 @@ class Workloads:
             if newest is None:
                 newest = self._new_set(owner, digest, len(sets) + 1)
                 changed = True
-            # A rollout that replaces at once: old sets are empty when it is over; `hold_rollout` keeps one half-way.
+            # A rollout that replaces at once: who wants one half-way puts pods there.
             wanted = {each["metadata"]["name"]: 0 for each in sets} | {newest["metadata"]["name"]: _replicas(owner)}
             for name, replicas in wanted.items():
                 if self.object(REPLICA_SETS, name)["spec"]["replicas"] != replicas:
@@ -388,14 +327,6 @@ def leader_worker_set(name: str, *, replicas: int = 0, size: int = 2) -> Json:
 
 def uid_of(pod: Json) -> str:
     return str(pod["metadata"]["uid"])
-
-
-def until(step: Callable[[], bool], times: int = 100) -> None:
-    """Repeat `step` until it says so."""
-    for _ in range(times):
-        if step():
-            return
-    raise AssertionError("it never came")
 
 
 def _reference(owner: Json) -> Json:

@@ -49,6 +49,8 @@ class Program:
     module: str
     package: str
     linked: str = ""
+    defines: bool = False
+    """Whether definitions are read from its module when it is started."""
 
     @property
     def folder(self) -> Path:
@@ -90,9 +92,9 @@ PROGRAMS = {
         _kubernetes("kube-controller-manager"),
         _kubernetes("kube-scheduler"),
         Program(name="kwok", module="kwok", package="sigs.k8s.io/kwok/cmd/kwok"),
-        Program(name="karpenter", module="karpenter", package="sigs.k8s.io/karpenter/kwok"),
-        Program(name="kuberay", module="kuberay", package="github.com/ray-project/kuberay/ray-operator"),
-        Program(name="lws", module="lws", package="sigs.k8s.io/lws/cmd"),
+        Program(name="karpenter", module="karpenter", package="sigs.k8s.io/karpenter/kwok", defines=True),
+        Program(name="kuberay", module="kuberay", package="github.com/ray-project/kuberay/ray-operator", defines=True),
+        Program(name="lws", module="lws", package="sigs.k8s.io/lws/cmd", defines=True),
     )
 }
 
@@ -181,7 +183,8 @@ def binaries(names: Iterable[str]) -> dict[str, Path]:
         build(names)
     if missing := [name for name in names if not PROGRAMS[name].binary.exists()]:
         raise Unavailable(f"not built: {', '.join(missing)} (make cluster-build)")
-    if missing := [tool for tool in ("openssl", "setpriv") if shutil.which(tool) is None]:
+    tools = ("setpriv", *(["go"] if any(PROGRAMS[name].defines for name in names) else []))
+    if missing := [tool for tool in tools if shutil.which(tool) is None]:
         raise Unavailable(f"not installed: {', '.join(missing)}")
     return {name: PROGRAMS[name].binary for name in names}
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.builders.kube import Kube, namespace
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.fixtures import require
 from tests.cluster.paths import JsonObject
 from tests.cluster.programs import named
 
@@ -66,6 +67,7 @@ async def test_nobody_gets_in_without_a_certificate_or_token(api_server: Control
 
 
 async def test_the_audit_log_tells_who_did_what() -> None:
+    require()
     with ControlPlane(audit=True) as plane:
         async with Kube.of(plane.kubeconfig_for("jane", ["system:masters"])) as kube:
             await kube.create(namespace("audited"))

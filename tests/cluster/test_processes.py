@@ -16,7 +16,7 @@ import pytest
 from tests.builders.daemon import eventually
 from tests.cluster import control_plane
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.fixtures import started
+from tests.cluster.fixtures import require
 from tests.cluster.folder import own_folder, owner_of, sweep
 from tests.cluster.ports import PortHold
 from tests.cluster.process import Child, Ended, Spawner
@@ -94,27 +94,24 @@ def test_a_folder_in_use_is_known_by_its_owner_and_one_left_behind_is_swept(
 
 @pytest.mark.cluster
 def test_nothing_is_left_after_a_test_that_fails() -> None:
-    plane = started()
-    processes = [psutil.Process(plane.pid(name)) for name in ALWAYS]
-    with pytest.raises(ZeroDivisionError), closing(plane):
-        1 / 0  # noqa: B018 - any error will do
-    assert not any(process.is_running() for process in processes)
+    require()
+    plane, started = ControlPlane(), list[psutil.Process]()
+    with pytest.raises(AssertionError, match="a finding"):
+        fail_on(plane, started)
+    assert len(started) == len(ALWAYS)
+    assert not any(process.is_running() for process in started)
     assert not plane.folder.exists()
 
 
-@contextmanager
-def closing(plane: ControlPlane) -> Iterator[None]:
-    """Leaves a started plane as a `with` of its own would."""
-    try:
-        yield
-    except BaseException as error:
-        plane.__exit__(type(error), error, error.__traceback__)
-        raise
+def fail_on(plane: ControlPlane, started: list[psutil.Process]) -> None:
+    with plane:
+        started += [psutil.Process(plane.pid(name)) for name in ALWAYS]
+        raise AssertionError("a finding")
 
 
 @pytest.mark.cluster
 def test_processes_die_with_a_killed_starter_and_the_next_start_sweeps_its_folder() -> None:
-    started().stop()  # skips where there is none
+    require()
     starter = subprocess.Popen([sys.executable, "-c", START_AND_WAIT], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     with starter:
         assert starter.stdout is not None
@@ -128,6 +125,7 @@ def test_processes_die_with_a_killed_starter_and_the_next_start_sweeps_its_folde
 
 @pytest.mark.cluster
 def test_a_port_that_somebody_else_took_meanwhile_costs_another_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    require()
     with socket.socket() as stranger:
         stranger.bind(("127.0.0.1", 0))
         stranger.listen()
@@ -139,15 +137,15 @@ def test_a_port_that_somebody_else_took_meanwhile_costs_another_try(monkeypatch:
                 self.port = taken.pop() if taken else self.port
 
         monkeypatch.setattr(control_plane, "PortHold", Unlucky)
-        plane = started()
-        plane.stop()
+        with ControlPlane() as plane:
+            assert plane.running("etcd")
         assert not taken
 
 
 @pytest.mark.cluster
 @pytest.mark.slow
 def test_up_revives_what_is_killed_and_down_leaves_nothing(tmp_path: Path) -> None:
-    started().stop()  # skips where there is none
+    require()
     folder = tmp_path / "bed"
     try:
         said = command("up", folder, "api")

@@ -19,7 +19,8 @@ CLUSTER_EXAMPLES = sorted((DEPLOY / "examples").glob("cluster-*.yaml"))
 SCHEMA = crd.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 KNOWN = {
     "type", "description", "properties", "required", "items", "additionalProperties", "enum", "pattern", "format", "minLength",
-    "maxLength", "minItems", "maxItems", "maxProperties", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
+    "maxLength", "minItems", "maxItems", "minProperties",
+    "maxProperties", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
     "x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-preserve-unknown-fields",
 }  # fmt: skip
 

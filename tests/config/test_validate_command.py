@@ -112,7 +112,7 @@ def test_the_full_example_shows_every_setting() -> None:
     }
     definitions = fleet_json_schema()["$defs"]
     missing = {key for name in used for key in definitions[name]["properties"] if f"{key}:" not in text}
-    assert missing == {"namespace", "annotations"}, "a cluster's"
+    assert missing == {"namespace", "annotations", "trainers"}, "a cluster's"
 
 
 def test_the_minimal_example_has_only_what_is_required() -> None:

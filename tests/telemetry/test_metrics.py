@@ -23,7 +23,7 @@ from tests.builders.fleet import OFFERING, a_spec, some_stats
 
 UNITS = (
     "_seconds", "_samples", "_groups", "_steps", "_step", "_units", "_replicas", "_ratio", "_per_second", "_per_hour",
-    "_total", "_info", "_tokens", "_leading", "_synced", "_available", "_lists",
+    "_total", "_info", "_tokens", "_leading", "_synced", "_available", "_lists", "_findings",
 )  # fmt: skip
 LABELS = {
     "stage",
@@ -39,6 +39,8 @@ LABELS = {
     "result",
     "clamp",
     "version",
+    "check",
+    "severity",
 }
 
 
@@ -62,11 +64,8 @@ def a_readout(clock: FakeClock) -> Readout:
         plan=Plan(commands=(), look_again_in_s=1.0, stages=(plan,)),
         stats=some_stats(at_s, dropped={"stale": {"64": 3}, "filtered": {"128": 2}}),
         ledger_ok=True,
-        notices={
-            "local": SourceHealth(answered_at_s=at_s, received=7, malformed=2, duplicates=1),
-            "sqs": SourceHealth(answered_at_s=None, unknown=4, dead_lettered=3, error="away"),
-            "sqs-b": SourceHealth(answered_at_s=at_s, queue_age_s=12.0),
-        },
+        notices={"local": SourceHealth(answered_at_s=at_s, received=7, malformed=2, duplicates=1)},
+        guard=(),
     )
 
 
@@ -116,12 +115,6 @@ def test_every_name_says_its_unit_and_every_label_is_bounded(metrics: Metrics) -
         ("headrace_ledger_dropped_samples_total", {"reason": "stale", "le_tokens": "64"}, 3),
         ("headrace_ledger_salvaged_tokens_total", {}, 20),
         ("headrace_notice_malformed_total", {"source": "local"}, 2),
-        ("headrace_notice_unknown_total", {"source": "sqs"}, 4),
-        ("headrace_notice_dead_lettered_total", {"source": "sqs"}, 3),
-        ("headrace_notice_available", {"source": "sqs"}, 0),
-        ("headrace_notice_available", {"source": "local"}, 1),
-        ("headrace_notice_answer_age_seconds", {"source": "local"}, 5),
-        ("headrace_notice_queue_age_seconds", {"source": "sqs-b"}, 12),
         ("headrace_trainer_wait_ratio", {}, 0.25),
         ("headrace_trainer_phase_seconds", {"phase": "train"}, 4),
     ],
@@ -134,8 +127,6 @@ def test_what_is_not_known_is_left_out(metrics: Metrics) -> None:
     names = {name for name, _ in _samples(metrics)}
     assert "headrace_rate_goodput_samples_per_second" not in names
     assert "headrace_queue_age_seconds" not in names
-    queues = [labels for name, labels in _samples(metrics) if name == "headrace_notice_queue_age_seconds"]
-    assert queues == [frozenset({("source", "sqs-b")})]
     empty = {name for name, _ in _samples(Metrics(FakeClock(), Readout))}
     assert not {name for name in empty if name.startswith(("headrace_buffer", "headrace_fleet", "headrace_trainer"))}
 

@@ -6,7 +6,7 @@ Invariants: a count is never written as a number of ours, only as what was read 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -18,7 +18,7 @@ from scaler.act.worker_sets.base import SetRefused, WaitingLaunch, WorkerPod, Wo
 from scaler.act.worker_sets.calls import reading, writing
 from scaler.act.worker_sets.notes import Launch, Notes
 from scaler.act.worker_sets.owners import marked_owner, other_owner
-from scaler.act.worker_sets.pairing import ENDED, Pairing
+from scaler.act.worker_sets.pairing import ENDED, Pairing, Precedence
 from scaler.act.worker_sets.settings import WorkerSetSettings
 from scaler.kube.contract import PODS, Conflict, Json, KubeError, Resource
 from scaler.kube.facts import TOKEN_ANNOTATION, PodFacts
@@ -47,6 +47,7 @@ class CountedObject:
         self._count = count
         self._clock = clock
         self._turn = asyncio.Lock()
+        self.precedence = Precedence()
         self._written: int | None = None
         """The count as we wrote or found it last."""
 
@@ -116,8 +117,10 @@ class CountedObject:
                 raise SetRefused(f"another owner: {owner}")
             if len(kept.waiting) >= MAX_WAITING:
                 raise PoolUnavailable(f"{self.what}: {MAX_WAITING} launches wait for pods already")
+            spec = up(body)
+            self.precedence.launching(token, (pod.uid for pod in self._settings.pods.all()))
             launch = Launch(token=token, offering_id=offering_id, at_s=self._clock.now_s())
-            return self.patch(body, kept.with_launch(launch), up(body))
+            return self.patch(body, kept.with_launch(launch), spec)
 
         return await self.change(one_more) is not None
 
@@ -160,7 +163,7 @@ class CountedObject:
     def view(
         self,
         body: Json,
-        pods: Iterable[PodFacts],
+        pods: Sequence[PodFacts],
         pairing: Pairing,
         *,
         listed_at_s: float,
@@ -169,6 +172,7 @@ class CountedObject:
         """The object and its pods, each with the launch that it answers."""
         new = {launch.token: pod.uid for launch, pod in pairing.answers}
         kept = self.notes_of(body).answered(pairing.known | new)
+        self.precedence.keep({launch.token for launch in kept.waiting}, {pod.uid for pod in pods})
         return WorkerSetView(
             listed_at_s=listed_at_s,
             pods=tuple(worker_pod(pod, pod.uid, kept.launch_of(pod.uid)) for pod in pods if pod.phase not in ENDED),

@@ -71,6 +71,7 @@ class Deployment:
         pairing = pair(
             noted,
             pods,
+            self._object.precedence,
             candidates=[pod for pod in live if sets and pod.owner_uid == sets[-1]["metadata"]["uid"]],
             missing=max(0, _replicas(body) - len(live)),
             now_s=self._clock.now_s(),

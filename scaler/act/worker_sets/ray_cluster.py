@@ -173,6 +173,7 @@ class RayWorkerGroup:
         return pair(
             self._object.notes_of(body),
             pods,
+            self._object.precedence,
             candidates=[pod for pod in pods if counts(pod) and pod.name not in named],
             missing=max(0, self._replicas(body) - held),
             now_s=self._clock.now_s(),

@@ -24,6 +24,7 @@ CAPACITY_KEYS = frozenset(
         "karpenter.sh/capacity-type",
         "eks.amazonaws.com/capacityType",
         "node.kubernetes.io/lifecycle",
+        "headrace.dev/capacity-type",
     }
 )
 """Node labels that tell how a node was bought."""

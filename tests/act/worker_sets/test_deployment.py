@@ -103,6 +103,19 @@ async def test_a_pod_that_was_there_before_the_launch_never_answers_it_however_l
     assert [token for uid, token in told.items() if uid not in adopted] == ["a"]
 
 
+async def test_of_pods_made_in_one_second_those_seen_before_the_launch_do_not_answer_it() -> None:
+    world = World(8)
+    adopted = world.uids()
+    await world.set.observe()
+    for token in ("a", "b"):
+        await world.set.add(token, "o")
+    world.reconcile()
+    world.run_pods()
+    told = await world.tokens()
+    assert {token for uid, token in told.items() if uid in adopted} == {""}
+    assert sorted(token for uid, token in told.items() if uid not in adopted) == ["a", "b"]
+
+
 async def test_the_oldest_launch_gets_the_oldest_new_pod() -> None:
     world = World(0)
     order = []
