@@ -34,11 +34,36 @@ StoreOption = Annotated[
 
 
 @app.command()
-def run(file: FleetFile) -> None:
+def run(
+    file: FleetFile,
+    cluster: Annotated[
+        bool,
+        typer.Option("--cluster", help="For all RolloutFleet objects of a cluster; the file is of kind Controller."),
+    ] = False,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="With --cluster, from outside it; in a pod its service account is used.")
+    ] = None,
+) -> None:
     """Run the controller for a fleet until told to stop."""
+    if cluster:
+        from scaler.commands.run_cluster import run_cluster
+
+        raise typer.Exit(run_cluster(file, kubeconfig))
     from scaler.commands.run import run_fleet
 
     raise typer.Exit(run_fleet(file))
+
+
+@app.command("node-agent")
+def node_agent(
+    folder: Annotated[Path, typer.Option("--dir", help="Folder that workers on this node read.")],
+    metadata_url: Annotated[str, typer.Option(help="Instance metadata.")] = "http://169.254.169.254",
+    interval: Annotated[str, typer.Option(help='How often to look, like "1s".')] = "1s",
+) -> None:
+    """Write instance metadata's notices into files on this node until told to stop; needs no credentials."""
+    from scaler.commands.node_agent import run_node_agent
+
+    raise typer.Exit(run_node_agent(folder, metadata_url, interval))
 
 
 @app.command()
@@ -71,8 +96,13 @@ def validate(file: Annotated[Path, typer.Argument(help="RolloutFleet YAML.")]) -
 @app.command()
 def schema(
     scenario: Annotated[bool, typer.Option("--scenario", help="Of a scenario's YAML.")] = False,
+    crd: Annotated[bool, typer.Option("--crd", help="As a CustomResourceDefinition, for a cluster.")] = False,
 ) -> None:
     """Print the JSON Schema of a fleet's YAML."""
+    if crd:
+        from scaler.commands.validate import print_definition
+
+        raise typer.Exit(print_definition())
     if scenario:
         from scaler.commands.simulate import print_scenario_schema
 

@@ -8,7 +8,10 @@ from scaler.act.base import PoolActor
 from scaler.model.clock import Clock
 
 ACTORS = {
+    "karpenter": "scaler.act.karpenter",
     "local": "scaler.act.local",
+    "auto_scaling_group": "scaler.act.auto_scaling_group",
+    "eks_node_group": "scaler.act.eks_node_group",
 }
 """Provider -> module with `make(settings, *, pool, clock) -> PoolActor`. Imported on use: local pools need no cloud client."""
 

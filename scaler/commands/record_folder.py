@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scaler.config.convert import to_spec
+from scaler.config.convert import local_providers, to_spec
 from scaler.config.loader import load_fleet
 from scaler.config.schema import RolloutFleet
 from scaler.localcloud.state import InstanceRecord, Interruption, StateDir, list_records
@@ -75,7 +75,7 @@ def kept_in(place: Path) -> Kept:
     """
     file = place / FLEET_FILE if place.is_dir() else place
     fleet = load_fleet(file)
-    states = [StateDir(Path(pool.provider.state_dir)) for stage in fleet.spec.stages for pool in stage.pools]
+    states = [StateDir(Path(provider.state_dir)) for provider in local_providers(fleet).values()]
     records = {
         record.instance_id: record
         for state in states

@@ -10,6 +10,7 @@ import yaml
 
 from scaler.commands.record_folder import Kept
 from scaler.commands.record_rates import Rates, Times
+from scaler.config.providers import LocalProvider
 from scaler.config.scalars import DURATION, RATIO, USD
 from scaler.config.stage import Pool, Stage, StageName
 from scaler.config.yaml_model import YamlModel
@@ -81,7 +82,8 @@ def _plain(model: YamlModel, *without: str) -> dict[str, Any]:
 
 
 def _generation(rates: Rates, pools: Sequence[Pool]) -> dict[str, Any]:
-    words = pools[0].provider.command
+    provider = pools[0].provider
+    words = provider.command if isinstance(provider, LocalProvider) else ()
     progress_s = _NEVER_S if _SILENT_FLAG in words else _flag_s(words, _PROGRESS_FLAG, 10.0)
     return {
         "goodputPerReplicaPerS": rates.goodput_per_replica_per_s,

@@ -49,6 +49,14 @@ def print_schema() -> int:
     return 0
 
 
+def print_definition() -> int:
+    """Print the CustomResourceDefinition of a fleet. Returns 0."""
+    from scaler.config.crd import definition_text
+
+    typer.echo(definition_text(), nl=False)
+    return 0
+
+
 def schema_text() -> str:
     """The schema as it is printed, and kept in `deploy/schema`."""
     return json.dumps(fleet_json_schema(), indent=2) + "\n"

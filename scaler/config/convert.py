@@ -4,13 +4,15 @@ from pathlib import Path
 
 from scaler.config import stage as yaml_stage
 from scaler.config.faults import ConfigError, Fault
-from scaler.config.providers import Provider
+from scaler.config.providers import LocalProvider, Provider
 from scaler.config.scalars import split_address
 from scaler.config.schema import Job, RolloutFleet, SqliteLedger
 from scaler.config.stage import Billing, Drain, Offering, Pool, Stage
+from scaler.config.trainers import Trainer
 from scaler.model import capacity
 from scaler.model.job import JobSettings
 from scaler.model.spec import DrainSpec, FleetSpec, GuardRails, PoolSpec, StageSpec
+from scaler.model.trainers import TrainerSpec
 
 
 def to_spec(fleet: RolloutFleet) -> FleetSpec:
@@ -24,6 +26,23 @@ def to_spec(fleet: RolloutFleet) -> FleetSpec:
         dry_run=spec.dry_run,
         max_spend_usd_per_h=spec.spend_cap_usd_per_h,
         labels=dict(fleet.metadata.labels),
+        trainers=tuple(map(_trainer, spec.trainers)),
+        namespace=fleet.metadata.namespace or "",
+    )
+
+
+def _trainer(trainer: Trainer) -> TrainerSpec:
+    return TrainerSpec(
+        name=trainer.name,
+        namespace=trainer.namespace or "",
+        match_labels=dict(trainer.selector.match_labels),
+        node_labels=dict(trainer.nodes.match_labels) if trainer.nodes else {},
+        repair=frozenset(trainer.repair),
+        ignore=frozenset(trainer.ignore),
+        efa_devices=trainer.efa_devices,
+        accelerators=trainer.accelerators,
+        hot_spares=trainer.hot_spares,
+        checkpoint_lead_s=trainer.checkpoint_lead_s,
     )
 
 
@@ -143,6 +162,11 @@ def placeholder_values(fleet: RolloutFleet) -> dict[str, str]:
 def http_address(fleet: RolloutFleet) -> tuple[str, int]:
     """Host and port of the controller's HTTP server; port 0 is any free one."""
     return split_address(fleet.spec.http.listen)
+
+
+def local_providers(fleet: RolloutFleet) -> dict[str, LocalProvider]:
+    """Those of `providers` that are processes on this machine."""
+    return {name: each for name, each in providers(fleet).items() if isinstance(each, LocalProvider)}
 
 
 def providers(fleet: RolloutFleet) -> dict[str, Provider]:

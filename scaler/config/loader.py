@@ -56,21 +56,27 @@ def parse_fleets(data: bytes, source: Path) -> list[RolloutFleet]:
 
 def _clashes(fleets: list[RolloutFleet], documents: list[Document]) -> Iterator[tuple[Document, Problem]]:
     """What several fleets of one file may not share."""
-    names: set[str] = set()
+    names: set[tuple[str | None, str]] = set()
     jobs: set[tuple[str, str]] = set()
     pools: set[tuple[str, str]] = set()
     for fleet, document in zip(fleets, documents, strict=True):
-        if fleet.metadata.name in names:
+        name = (fleet.metadata.namespace, fleet.metadata.name)
+        if name in names:
             message = f"fleet {fleet.metadata.name} is there twice"
             yield document, Problem(("metadata", "name"), message, "give each fleet a name of its own")
-        names.add(fleet.metadata.name)
+        names.add(name)
         job = (fleet.spec.ledger.model_dump_json(), fleet.job_name)
         if job in jobs:
             message = f"another fleet serves job {fleet.job_name} in this ledger already"
             yield document, Problem(("spec", "job"), message, "set spec.job.name, or leave one fleet out")
         jobs.add(job)
-        own = {(pool.provider.place, pool.name) for stage in fleet.spec.stages for pool in stage.pools}
-        for place, name in sorted(own & pools):
-            message = f"another fleet has a pool {name} in {place} already"
+        own = {
+            (pool.provider.place, pool.name)
+            for stage in fleet.spec.stages
+            for pool in stage.pools
+            if pool.provider.one_machine  # those of a cluster may be shared
+        }
+        for place, pool_name in sorted(own & pools):
+            message = f"another fleet has a pool {pool_name} in {place} already"
             yield document, Problem(("spec", "stages"), message, "choose another stateDir or name")
         pools |= own

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 from pydantic import AfterValidator, Field
 
 from scaler.config.faults import shown
-from scaler.config.scalars import Duration, FilePath, Flag, Name, PlainText
+from scaler.config.scalars import LONGEST_TEXT, Duration, FilePath, Flag, Name, PlainText
 from scaler.config.worker_sets import WorkerSetModel
 from scaler.config.yaml_model import RESTART, Problem, YamlModel, refusal
 from scaler.model.spec import Duties
@@ -53,8 +53,15 @@ def _value(value: str) -> str:
     return value
 
 
-CommandWord = Annotated[PlainText, AfterValidator(_command_word)]
-Environment = dict[Annotated[str, AfterValidator(_variable)], Annotated[str, AfterValidator(_value)]]
+_WORD = r"^([^{}\x00]|\{\{|\}\}|\{(" + "|".join(sorted(PLACEHOLDERS)) + r")\})+$"
+CommandWord = Annotated[PlainText, AfterValidator(_command_word), Field(json_schema_extra={"pattern": _WORD})]
+Environment = Annotated[
+    dict[
+        Annotated[str, Field(max_length=256), AfterValidator(_variable)],
+        Annotated[str, Field(max_length=LONGEST_TEXT), AfterValidator(_value)],
+    ],
+    Field(max_length=256),
+]
 
 
 class ProviderModel(YamlModel):
@@ -85,7 +92,7 @@ class LocalProvider(ProviderModel):
     """Who acts on the pool."""
     state_dir: Annotated[FilePath, Field(json_schema_extra=RESTART)]
     """Folder of instance records, notices, counters and logs; a new controller adopts what it finds there."""
-    command: Annotated[tuple[CommandWord, ...], Field(min_length=1)]
+    command: Annotated[tuple[CommandWord, ...], Field(min_length=1, max_length=256)]
     """Program and arguments of one worker, run without a shell. May hold {ledger}, {job}, {worker}, {replicaId}, {instanceId},
     {offering}, {noticeFile}, {tokenCounter} and {weights}."""
     env: Environment = Field(default_factory=dict)
@@ -146,6 +153,9 @@ class EksNodeGroupProvider(_InCluster):
     accept_az_rebalance: Flag = False
     """A group over several zones is rebalanced by AWS, which ends instances that work, and that cannot be turned off. Default
     false: such a group is refused; one zone a group is better."""
+    accept_autoscaler_tags: Flag = False
+    """EKS offers every managed group to Cluster Autoscaler by tags. Default false: the group is refused as long as it has them;
+    true says that no Cluster Autoscaler runs in this cluster, or that it leaves this group alone."""
 
     @property
     def place(self) -> str:

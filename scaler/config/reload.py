@@ -161,25 +161,31 @@ class ConfigWatcher:
         except ConfigError as error:
             return self._refuse(error.faults)
         found = _changes(self._fleets, fleets)
-        unsafe = [change for change in found if change.restart]
+        unsafe = restart_faults(found, str(self._path))
         if unsafe:
-            return self._refuse(tuple(self._restart_fault(change) for change in unsafe), found)
+            return self._refuse(unsafe, found)
         self._refusal, self._fleets, self._good_digest = None, fleets, digest
         if not found:
             return self._standing()
         return ReloadResult(outcome=Outcome.CHANGED, fleets=fleets, text=data.decode("utf-8-sig"), changes=found)
 
-    def _restart_fault(self, change: Change) -> Fault:
-        return Fault(
-            file=str(self._path),
+    def _refuse(self, faults: tuple[Fault, ...], found: tuple[Change, ...] = ()) -> ReloadResult:
+        self._refusal = ReloadResult(outcome=Outcome.REJECTED, fleets=self._fleets, changes=found, faults=faults)
+        return self._refusal
+
+
+def restart_faults(found: Sequence[Change], source: str) -> tuple[Fault, ...]:
+    """What of these changes a running controller refuses."""
+    return tuple(
+        Fault(
+            file=source,
             path=change.path,
             message="cannot change while the controller runs",
             remedy="restart the controller, or take the change back",
         )
-
-    def _refuse(self, faults: tuple[Fault, ...], found: tuple[Change, ...] = ()) -> ReloadResult:
-        self._refusal = ReloadResult(outcome=Outcome.REJECTED, fleets=self._fleets, changes=found, faults=faults)
-        return self._refusal
+        for change in found
+        if change.restart
+    )
 
 
 def _digest(data: bytes) -> bytes:

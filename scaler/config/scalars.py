@@ -24,6 +24,10 @@ LONGEST_S = 3650 * 86400.0
 """Ten years: beyond it a duration is a slip of the finger, and sums of times must stay finite."""
 LARGEST_COUNT = 10**9
 """Bound of every whole number, so that products with prices stay finite."""
+LONGEST_AMOUNT = 40
+"""Characters of an amount."""
+LONGEST_TEXT = 4096
+"""Characters of a text or path: as long as Linux lets a path be."""
 
 
 def _format_ratio(ratio: float) -> str:
@@ -108,7 +112,7 @@ class Amount:
         return number
 
     def _parsed(self, value: str) -> float:
-        if len(value) > 40:
+        if len(value) > LONGEST_AMOUNT:
             raise refusal(f"{shown(value)} is no {self.unit.noun}", f'write it like "{self.unit.example}"')
         try:
             return self.unit.parse(value)
@@ -127,11 +131,18 @@ class Amount:
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         del schema, handler
+        bounds = {"x-at-most": self.unit.write(min(self.le, self.unit.largest))}
+        if self.gt >= self.ge:
+            bounds["x-more-than"] = self.unit.write(self.gt)
+        elif self.ge > 0.0:
+            bounds["x-at-least"] = self.unit.write(self.ge)
         return {
             "type": "string",
             "format": self.unit.form,
             "pattern": self.unit.pattern,
+            "maxLength": LONGEST_AMOUNT,
             "examples": [self.unit.example],
+            **bounds,
         }
 
 
@@ -144,12 +155,15 @@ Flag = Annotated[bool, Strict()]
 Count = Annotated[int, Strict(), Field(ge=0, le=LARGEST_COUNT)]
 PositiveCount = Annotated[int, Strict(), Field(ge=1, le=LARGEST_COUNT)]
 
-_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+_NO_NUL = r"^[^\x00]+$"
+_PORT = "([0-5]?[0-9]{1,4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_LISTEN = rf"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):{_PORT}$"
 _OFFERING_WORD = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
 
 
 def _name(value: str) -> str:
-    if not re.fullmatch(_NAME, value):
+    if not re.fullmatch(NAME_PATTERN, value):
         raise refusal(f"{shown(value)} is no name", "use up to 63 lower-case letters, digits and inner dashes")
     return value
 
@@ -167,8 +181,15 @@ def _plain_text(value: str) -> str:
 
 
 def _resolved(value: str, info: ValidationInfo) -> str:
-    folder: Path = (info.context or {}).get("folder", Path())
-    return os.path.normpath(folder.absolute() / _plain_text(value))
+    folder: Path | None = (info.context or {}).get("folder", Path())
+    path = Path(_plain_text(value))
+    if folder is None:
+        if not path.is_absolute():
+            raise refusal(
+                f"{shown(value)} starts from nowhere in a cluster", "write the whole path, like /etc/headrace/url"
+            )
+        return os.path.normpath(path)
+    return os.path.normpath(folder.absolute() / path)
 
 
 def _listen(value: str) -> str:
@@ -180,13 +201,27 @@ def _listen(value: str) -> str:
     return value
 
 
-Name = Annotated[str, AfterValidator(_name), Field(json_schema_extra={"pattern": _NAME})]
+Name = Annotated[str, AfterValidator(_name), Field(json_schema_extra={"pattern": NAME_PATTERN, "maxLength": 63})]
 """A DNS label, as Kubernetes names are: it ends up in labels, tags and file names."""
-OfferingWord = Annotated[str, AfterValidator(_offering_word), Field(json_schema_extra={"pattern": _OFFERING_WORD})]
-PlainText = Annotated[str, AfterValidator(_plain_text), Field(json_schema_extra={"minLength": 1})]
-FilePath = Annotated[str, AfterValidator(_resolved), Field(json_schema_extra={"minLength": 1})]
-"""A path, absolute once loaded: a relative one starts from the folder of the YAML file."""
-ListenAddress = Annotated[str, AfterValidator(_listen)]
+OfferingWord = Annotated[
+    str, AfterValidator(_offering_word), Field(json_schema_extra={"pattern": _OFFERING_WORD, "maxLength": 63})
+]
+PlainText = Annotated[
+    str,
+    Field(max_length=LONGEST_TEXT),
+    AfterValidator(_plain_text),
+    Field(json_schema_extra={"minLength": 1, "pattern": _NO_NUL}),
+]
+FilePath = Annotated[
+    str,
+    Field(max_length=LONGEST_TEXT),
+    AfterValidator(_resolved),
+    Field(json_schema_extra={"minLength": 1, "pattern": _NO_NUL}),
+]
+"""A path, absolute once loaded: a relative one starts from the folder of the YAML file, and is refused where there is none."""
+ListenAddress = Annotated[
+    str, Field(max_length=300), AfterValidator(_listen), Field(json_schema_extra={"pattern": _LISTEN})
+]
 
 
 def split_address(listen: str) -> tuple[str, int]:

@@ -24,6 +24,7 @@ from scaler.config.scalars import (
     Usd,
 )
 from scaler.config.stage import Stage, StageName, exceeds
+from scaler.config.trainers import Trainer
 from scaler.config.yaml_model import RESTART, Problem, YamlModel, duplicates, refusal
 from scaler.model.job import OnStale
 from scaler.model.units import format_duration
@@ -135,7 +136,8 @@ class Spec(YamlModel):
     """Time between decisions; events only wake the loop early. Default 10s: launches take minutes, so less gains
     nothing."""
     paused: Flag = False
-    """No scaling, no repairs; noticed drains go on. Default false."""
+    """No scaling, no repairs; noticed drains go on. Default false. In a cluster one command, which RBAC allows or not:
+    `kubectl patch rfleet NAME --type merge -p '{"spec":{"paused":true}}'`."""
     dry_run: Flag = True
     """Decide and explain, but change nothing. Default true: a new fleet shows what it would do before it may do it."""
     job: Job
@@ -147,8 +149,11 @@ class Spec(YamlModel):
     workers that are told otherwise."""
     http: Annotated[Http, Field(json_schema_extra=RESTART)] = Http()
     """Metrics, health and status. Default: on this machine only."""
-    stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
+    stages: Annotated[tuple[Stage, ...], Field(min_length=1, max_length=len(StageName))]
     """The stages that have workers: rollout, and perhaps reward and environment."""
+    trainers: Annotated[tuple[Trainer, ...], Field(max_length=16)] = ()
+    """Trainers in the cluster that are guarded, never scaled. Default none: nothing is known of any, so nothing is refused for
+    their sake."""
 
     def problems(self) -> Iterator[Problem]:
         """What stages, ledger and caps say to each other."""
@@ -156,6 +161,8 @@ class Spec(YamlModel):
         yield from self._signal_problems()
         yield from self._spend_problems()
         yield from self._pool_problems()
+        for index, name in duplicates([trainer.name for trainer in self.trainers]):
+            yield Problem(("trainers", index, "name"), f"trainer {name} is there twice", "give each a name of its own")
 
     def _stage_problems(self) -> Iterator[Problem]:
         names = [stage.name for stage in self.stages]
@@ -228,8 +235,12 @@ class Metadata(YamlModel):
 
     name: Annotated[Name, Field(json_schema_extra=RESTART)]
     """The fleet's name: its capacity carries it."""
+    namespace: Annotated[Name | None, Field(json_schema_extra=RESTART)] = None
+    """Where it lives in a cluster. Default: none, as on one machine; in a cluster kubectl's own."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Carried along for people and tools. Default: none; nothing depends on them."""
+    annotations: dict[str, str] = Field(default_factory=dict)
+    """Left to tools. Default: none; nothing depends on them."""
 
 
 class RolloutFleet(YamlModel):

@@ -80,8 +80,8 @@ class Pool(YamlModel):
     """Unique in the fleet."""
     provider: Provider
     """Who acts on it, and that adapter's settings."""
-    offerings: Annotated[tuple[Offering, ...], Field(min_length=1)]
-    """What can be had in it; at least one, each once."""
+    offerings: Annotated[tuple[Offering, ...], Field(min_length=1, max_length=64)]
+    """What can be had in it; at least one, each once, 64 at most."""
     max_replicas: Count = 1_000_000
     """Most replicas in this pool; 0 empties it. Default 1000000, that is no bound: the stage's ceiling has the last word."""
     nodes_per_replica: PositiveCount = 1
@@ -196,8 +196,8 @@ class Stage(YamlModel):
     """From which offerings. Default cheapest_available: it needs no history."""
     guard_rails: GuardRails
     """The last word over the policies."""
-    pools: Annotated[tuple[Pool, ...], Field(min_length=1)]
-    """Where its replicas live; at least one."""
+    pools: Annotated[tuple[Pool, ...], Field(min_length=1, max_length=64)]
+    """Where its replicas live; at least one, 64 at most."""
     drain: Drain = Drain()
     """Default: two minutes, as Spot's notice."""
     signals: Signals = LedgerSignals()

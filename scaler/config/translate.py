@@ -131,6 +131,11 @@ def _too_short(detail: ErrorDetails, location: Location, node: Node, holder: Nod
     return f"there is nothing in {_role(location)}", f"add one: {_about(node)}"
 
 
+def _too_long(detail: ErrorDetails, location: Location, node: Node, holder: Node) -> tuple[str, str]:
+    del holder, node
+    return f"there is too much in {_role(location)}", f"at most {detail['ctx']['max_length']}"
+
+
 _SPEAKERS: Mapping[str, Callable[[ErrorDetails, Location, Node, Node], tuple[str, str]]] = {
     "missing": _missing,
     "extra_forbidden": _unknown_key,
@@ -139,6 +144,9 @@ _SPEAKERS: Mapping[str, Callable[[ErrorDetails, Location, Node, Node], tuple[str
     "literal_error": _unknown_word,
     "enum": _unknown_word,
     "too_short": _too_short,
+    "too_long": _too_long,
+    "string_too_long": _too_long,
+    "string_too_short": _too_short,
 }
 
 

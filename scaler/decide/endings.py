@@ -3,8 +3,11 @@
 Policy, at most one command for a replica:
 * noticed, not yet draining by that deadline -> DrainReplica with the notice's deadline, until the snapshot shows it;
 * past its deadline and not drained -> ReleaseReplicaWork, so that its units go on elsewhere;
-* noticed -> never ended by us (the refund of its first hour would be lost) before deadline + `reap_after_s`; then REAP,
-  once it is drained: one that nobody told in time has its work released first;
+* noticed and handed over, or `DETACH_BEFORE_S` before its deadline, in a group that would replace it -> DetachReplica;
+* taken by the cloud -> never ended by us (the refund of its first hour would be lost) before deadline + `reap_after_s`;
+  then REAP, once it is drained: one that nobody told in time has its work released first;
+* to go for another reason (a scheduled change, a disrupted node), where the replacement is ours -> drained at once, in no
+  more time than a victim of our own choice has, and then ended by us: the announced end may be days ahead;
 * drained by our own choice -> TerminateReplica; still draining past its deadline -> its work is released, then it is ended;
 * gone without notice while its worker still holds units -> ReleaseReplicaWork: nobody has to wait for the leases to run out;
 * a launch that took too long -> ended where no worker registered, else drained first; time in which the ledger could not be
@@ -17,8 +20,10 @@ Non-goals: sizes; whether a replacement is needed follows from what still counts
 
 from scaler.decide.world import ON_ITS_WAY_OUT, StageWorld, finite, is_noticed, notice_deadline_s
 from scaler.model.capacity import ReplicaPhase
+from scaler.model.interruption import TAKEN_BY_CLOUD, NoticeKind
 from scaler.model.plan import (
     Command,
+    DetachReplica,
     DrainReplica,
     Reason,
     ReasonCode,
@@ -27,8 +32,14 @@ from scaler.model.plan import (
 )
 from scaler.model.snapshot import ReplicaView
 
+_LEAVES_GROUP = TAKEN_BY_CLOUD | {NoticeKind.LIFECYCLE_HOOK}
+"""Kinds whose instance is ended by others, at once after its deadline."""
 DEADLINE_TOLERANCE_S = 1.0
 """Two clocks stand between a deadline as ordered and as shown; less than this is the same deadline."""
+
+
+DETACH_BEFORE_S = 10.0
+"""A noticed instance leaves its group this long before its deadline at the latest: later the group may see it end first."""
 
 
 def endings(world: StageWorld) -> tuple[Command, ...]:
@@ -68,10 +79,47 @@ def _noticed(world: StageWorld, replica: ReplicaView) -> Command | None:
     deadline_s = notice_deadline_s(replica, world.now_s)
     if replica.phase is ReplicaPhase.TERMINATING:
         return _release(world, replica, deadline_s) if replica.running_units > 0 else None
-    if world.now_s >= deadline_s:
-        holds_work = replica.worker is not None and replica.phase is not ReplicaPhase.DRAINED
-        return _release(world, replica, deadline_s) if holds_work else _reap(world, replica, deadline_s)
-    return None if _shows_drain_by(replica, deadline_s) else _drain_for_notice(world, replica, deadline_s)
+    holds_work = replica.worker is not None and replica.phase is not ReplicaPhase.DRAINED
+    if world.now_s >= deadline_s and holds_work:
+        return _release(world, replica, deadline_s)
+    if not _shows_drain_by(replica, deadline_s) and world.now_s < deadline_s:
+        return _drain_for_notice(world, replica, deadline_s)
+    return _handed_over(world, replica, deadline_s)
+
+
+def _handed_over(world: StageWorld, replica: ReplicaView, deadline_s: float) -> Command | None:
+    """What a noticed replica that was told to hand over still needs."""
+    drained = replica.phase is ReplicaPhase.DRAINED
+    if leaves_by_us(world, replica) and (drained or world.now_s >= deadline_s - DETACH_BEFORE_S):
+        return _detach(world, replica)
+    if drained and _ours_to_end(world, replica):
+        return terminate(world, replica, _because(ReasonCode.DRAINED, "it has to go, and has handed over"))
+    return _reap(world, replica, deadline_s) if world.now_s >= deadline_s else None
+
+
+def leaves_by_us(world: StageWorld, replica: ReplicaView) -> bool:
+    """Whether it is in a group that would replace it, and leaves that by our doing. Paused fleets too: a notice is served."""
+    pool = world.pools.get(replica.pool)
+    detaches = pool is not None and pool.spec.duties.detaches and pool.listed
+    kind = None if replica.notice is None else replica.notice.kind
+    return detaches and replica.attached and bool(replica.instance_ids) and (kind is None or kind in _LEAVES_GROUP)
+
+
+def _ours_to_end(world: StageWorld, replica: ReplicaView) -> bool:
+    kind = None if replica.notice is None else replica.notice.kind
+    if kind is None or kind in _LEAVES_GROUP or not world.may_end(replica):
+        return False
+    return world.pools[replica.pool].spec.duties.replaces
+
+
+def _detach(world: StageWorld, replica: ReplicaView) -> DetachReplica:
+    return DetachReplica(
+        stage=world.spec.name,
+        pool=replica.pool,
+        replica_id=replica.replica_id,
+        instance_ids=replica.instance_ids,
+        reason=_because(ReasonCode.LEAVES_GROUP, "noticed and handed over: its group is not to replace it"),
+    )
 
 
 def _reap(world: StageWorld, replica: ReplicaView, deadline_s: float) -> TerminateReplica | None:
@@ -88,7 +136,10 @@ def _shows_drain_by(replica: ReplicaView, deadline_s: float) -> bool:
 
 def _drain_for_notice(world: StageWorld, replica: ReplicaView, deadline_s: float) -> DrainReplica:
     left_s = deadline_s - world.now_s
-    reason = _because(ReasonCode.NOTICE, f"interruption notice: it goes in {left_s:.0f} s", left_s=left_s)
+    kind = NoticeKind.SPOT_INTERRUPTION if replica.notice is None else replica.notice.kind
+    reason = _because(ReasonCode.NOTICE, f"{kind.replace('_', ' ')}: it goes in {left_s:.0f} s", left_s=left_s)
+    if kind not in _LEAVES_GROUP:
+        deadline_s = min(deadline_s, world.now_s + world.spec.drain.voluntary_deadline_s)
     return drain(world, replica, deadline_s, reason)
 
 

@@ -11,9 +11,12 @@ from functools import cached_property
 
 from scaler.decide.victims import disruption_budget
 from scaler.decide.world import SPEND_TOLERANCE_USD_PER_H, StageWorld, is_noticed, named_once, notice_deadline_s
+from scaler.model.capacity import ReplicaPhase
+from scaler.model.interruption import TAKEN_BY_CLOUD
 from scaler.model.plan import (
     ClampCode,
     Command,
+    DetachReplica,
     DrainReplica,
     LaunchReplica,
     Plan,
@@ -38,7 +41,9 @@ HOLDS = frozenset(
         ReasonCode.DRY_RUN,
     }
 )
-ALLOWED_WHILE_PAUSED = frozenset({ReasonCode.NOTICE, ReasonCode.DEADLINE_PASSED, ReasonCode.INSTANCE_LOST})
+ALLOWED_WHILE_PAUSED = frozenset(
+    {ReasonCode.NOTICE, ReasonCode.DEADLINE_PASSED, ReasonCode.INSTANCE_LOST, ReasonCode.LEAVES_GROUP}
+)
 CODES: dict[type, frozenset[ReasonCode]] = {
     LaunchReplica: frozenset(
         {ReasonCode.SIZE_UP, ReasonCode.REPLACE_INTERRUPTED, ReasonCode.REPLACE_FAILED_LAUNCH},
@@ -55,6 +60,7 @@ CODES: dict[type, frozenset[ReasonCode]] = {
             ReasonCode.REPLACE_FAILED_LAUNCH,
         }
     ),
+    DetachReplica: frozenset({ReasonCode.LEAVES_GROUP}),
 }
 """Why each kind of command may be given."""
 
@@ -176,6 +182,8 @@ def _notices_are_the_clouds(case: _Case) -> Iterator[str]:
     for command, replica in case.named:
         if replica is None or not is_noticed(replica) or not isinstance(command, TerminateReplica):
             continue
+        if replica.phase is ReplicaPhase.DRAINED and replica.notice and replica.notice.kind not in TAKEN_BY_CLOUD:
+            continue  # nobody but us ends it, and its work is handed over
         due_s = notice_deadline_s(replica, case.world.now_s) + case.world.spec.drain.reap_after_s
         if case.world.now_s < due_s:
             yield f"{replica.replica_id} is noticed and would be ended {due_s - case.world.now_s:.0f} s too early"

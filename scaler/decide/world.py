@@ -1,6 +1,6 @@
 """A stage as the engine looks at it: replicas in a fixed order, each with its role, and pools with their prices.
 
-Policy: a replica is *noticed* when a spot interruption notice stands for it, or when its drain mark says that one did (the
+Policy: a replica is *noticed* when a notice of a binding kind stands for it, or when its drain mark says that one did (the
 mark outlives the notice source's memory). A rebalance recommendation binds nothing. What counts as capacity is in the
 model; noticed replicas and launches that took too long do not count.
 
@@ -19,7 +19,7 @@ from operator import attrgetter, itemgetter
 from typing import TypeAlias, TypeVar
 
 from scaler.model.capacity import COUNTS_AS_CAPACITY, CapacityType, ReplicaPhase
-from scaler.model.interruption import InterruptionNotice, NoticeKind
+from scaler.model.interruption import BINDING, DEFAULT_WARNING_S, InterruptionNotice
 from scaler.model.plan import ReasonCode
 from scaler.model.snapshot import OfferingView, PoolView, ReplicaView, StageView
 from scaler.model.spec import PoolSpec, StageSpec
@@ -27,8 +27,6 @@ from scaler.model.spec import PoolSpec, StageSpec
 T = TypeVar("T")
 Slot: TypeAlias = tuple[str, str]
 """(pool, offering id)."""
-SPOT_WARNING_S = 120.0
-"""EC2 warns two minutes ahead: the deadline of a notice that names none."""
 SPEND_TOLERANCE_USD_PER_H = 1e-6
 """Rents are sums of floats: caps are kept to this."""
 NOT_READY_YET = frozenset({ReplicaPhase.REQUESTED, ReplicaPhase.LAUNCHING, ReplicaPhase.LOADING})
@@ -54,11 +52,11 @@ def notice_deadline_s(replica: ReplicaView, now_s: float) -> float:
     if named is not None:
         return named
     noticed_at_s = finite(notice.noticed_at_s)
-    return now_s if noticed_at_s is None else noticed_at_s + SPOT_WARNING_S
+    return now_s if noticed_at_s is None else noticed_at_s + DEFAULT_WARNING_S
 
 
 def _binding(notice: InterruptionNotice | None) -> InterruptionNotice | None:
-    return notice if notice is not None and notice.kind is NoticeKind.SPOT_INTERRUPTION else None
+    return notice if notice is not None and notice.kind in BINDING else None
 
 
 def _marked_by_notice(replica: ReplicaView) -> bool:

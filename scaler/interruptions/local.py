@@ -1,17 +1,17 @@
 """Notices on this machine: the notice files that whoever plays the cloud writes into the state folder.
 
-A notice stands while its instance is recorded. A file that is no notice counts as malformed; one about an instance that was
-never launched here, or that lies under another's name, as foreign; one that says again what is known as a duplicate. Each is
-counted once for each time that its file was written.
+A notice stands while its instance is recorded, a mere hint for its while only. A file that is no notice counts as
+malformed; one about an instance that was never launched here, or that lies under another's name, as foreign; one that says
+again what is known as a duplicate. Each is counted once for each time that its file was written.
 """
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scaler.interruptions.base import SourceHealth
+from scaler.interruptions.base import SourceHealth, Unacknowledged, by_deadline
 from scaler.localcloud.state import StateDir
 from scaler.model.clock import Clock
-from scaler.model.interruption import InterruptionNotice, NoticeKind
+from scaler.model.interruption import BINDING, InterruptionNotice, NoticeKind, void_at_s
 from scaler.model.notice_file import parse_notice
 
 POLL_S = 0.2
@@ -39,7 +39,7 @@ class _Counts:
     known: set[tuple[str, NoticeKind]] = field(default_factory=set)
 
 
-class LocalNoticeSource:
+class LocalNoticeSource(Unacknowledged):
     """A `NoticeSource`; see the module's docstring."""
 
     def __init__(self, settings: LocalNoticeSettings, *, clock: Clock) -> None:
@@ -58,7 +58,7 @@ class LocalNoticeSource:
         ]
         self._seen = stamps
         self._answered_at_s = self._clock.now_s()
-        return tuple(sorted(standing, key=_by_deadline))
+        return tuple(sorted(standing, key=by_deadline))
 
     async def changed(self) -> None:
         """Return when a notice file came, went or was written since `current` last looked; once for each such change."""
@@ -99,7 +99,10 @@ class LocalNoticeSource:
             self._counts.foreign += fresh
             return None
         self._count(notice, fresh=fresh)
-        return notice if (self._state.instances / path.name).exists() else None
+        return notice if (self._state.instances / path.name).exists() and not self._forgotten(notice) else None
+
+    def _forgotten(self, notice: InterruptionNotice) -> bool:
+        return notice.kind not in BINDING and self._clock.now_s() >= void_at_s(notice)
 
     def _ours(self, name: str) -> bool:
         folders = (self._state.instances, self._state.launches, self._state.ended)
@@ -117,7 +120,3 @@ def make(settings: object, *, clock: Clock) -> LocalNoticeSource:
     if not isinstance(settings, LocalNoticeSettings):
         raise TypeError(f"local notices take LocalNoticeSettings, not {type(settings).__name__}")
     return LocalNoticeSource(settings, clock=clock)
-
-
-def _by_deadline(notice: InterruptionNotice) -> tuple[bool, float, str]:
-    return (notice.deadline_s is None, notice.deadline_s or 0.0, notice.instance_id)

@@ -9,6 +9,9 @@ from scaler.model.clock import Clock
 
 SOURCES = {
     "local": "scaler.interruptions.local",
+    "nodes": "scaler.interruptions.nodes",
+    "instance_status": "scaler.interruptions.instance_status",
+    "sqs": "scaler.interruptions.sqs",
 }
 """Source -> module with `make(settings, *, clock) -> NoticeSource`. Imported on use: notice files need no cloud client."""
 

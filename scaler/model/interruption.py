@@ -22,11 +22,22 @@ class NoticeKind(StrEnum):
     """Whoever owns the node says that it goes: a taint or condition set by Karpenter, a termination handler or a node monitor."""
 
 
+DEFAULT_WARNING_S = 120.0
+"""EC2 warns two minutes ahead: the deadline of a notice that names none."""
+
 BINDING = frozenset(set(NoticeKind) - {NoticeKind.REBALANCE_RECOMMENDATION})
 """Kinds after which the instance goes, whatever we do."""
 
 TAKEN_BY_CLOUD = frozenset({NoticeKind.SPOT_INTERRUPTION, NoticeKind.CAPACITY_RESERVATION_END, NoticeKind.STATE_CHANGE})
 """Kinds where the cloud ends the instance itself: we never do, or the refund of its first hour is lost."""
+
+
+HINT_TTL_S = 900.0
+"""A rebalance recommendation that nothing followed is forgotten after so long: most instances that get one live on."""
+VOID_AFTER_DEADLINE_S = 600.0
+"""So long after its deadline a notice of the cloud's is void: its instance has gone, or the cloud thought better of it."""
+UNDATED_TTL_S = 86_400.0
+"""A binding notice that names no deadline stands for a day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,3 +48,12 @@ class InterruptionNotice:
     kind: NoticeKind
     noticed_at_s: float
     deadline_s: float | None
+
+
+def void_at_s(notice: InterruptionNotice) -> float:
+    """From when on a notice says nothing any more; seconds on the clock of the notice's own times."""
+    if notice.kind not in BINDING:
+        return notice.noticed_at_s + HINT_TTL_S
+    return (
+        notice.noticed_at_s + UNDATED_TTL_S if notice.deadline_s is None else notice.deadline_s + VOID_AFTER_DEADLINE_S
+    )

@@ -28,8 +28,6 @@ class Instance:
     node_uid: str = ""
     attached: bool = True
     """Its group still counts it; an instance that left its group lives until the cloud takes it, or we reap it."""
-    on_its_way: bool = True
-    """It will serve, or does: False where it joined and can never serve (accelerators not allocatable, node broken)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

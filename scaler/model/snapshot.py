@@ -66,6 +66,8 @@ class ReplicaView:
     drain_reason: str | None = None
     launch_token: str | None = None
     """The intent that made it."""
+    attached: bool = True
+    """Its group still counts it, and would replace it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from scaler.model.capacity import Offering
+from scaler.model.trainers import TrainerSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,3 +107,5 @@ class FleetSpec:
     """Where it lives in a cluster; empty on one machine."""
     priority: int = 0
     """Between fleets that share a pool: the higher one is served first."""
+    trainers: tuple[TrainerSpec, ...] = ()
+    """Trainers that are guarded. One without a namespace is in the fleet's."""

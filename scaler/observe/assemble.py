@@ -16,6 +16,7 @@ from scaler.model.spec import FleetSpec, PoolSpec, StageSpec
 from scaler.observe.drain_orders import DrainOrder
 from scaler.observe.intents import Intent
 from scaler.observe.offerings import OfferingMemory
+from scaler.observe.replacements import self_replaced
 from scaler.observe.replicas import Join, JoinInput, requested
 
 
@@ -68,7 +69,7 @@ def _stage(stage: StageSpec, facts: Facts, join: Join, offerings: OfferingMemory
         name=stage.name,
         signals=facts.signals.get(stage.name, Signals()),
         pools=tuple(_pool(pool, facts, offerings) for pool in stage.pools),
-        replicas=tuple(view for pool in stage.pools for view in _replicas(pool.name, facts, join)),
+        replicas=tuple(view for pool in stage.pools for view in _all_replicas(pool, facts, join)),
         workers_since_s=facts.workers_since_s,
     )
 
@@ -81,6 +82,11 @@ def _pool(pool: PoolSpec, facts: Facts, offerings: OfferingMemory) -> PoolView:
         listed_at_s=listed.listed_at_s if listed else None,
         refused_reason=listed.refused_reason if listed else None,
     )
+
+
+def _all_replicas(pool: PoolSpec, facts: Facts, join: Join) -> list[ReplicaView]:
+    views = _replicas(pool.name, facts, join)
+    return views if pool.duties.replaces else [*views, *self_replaced(views)]
 
 
 def _replicas(pool: str, facts: Facts, join: Join) -> list[ReplicaView]:

@@ -7,7 +7,7 @@ went unseen run out.
 from collections.abc import Mapping
 
 from scaler.model.capacity import ReplicaPhase
-from scaler.model.interruption import NoticeKind
+from scaler.model.interruption import TAKEN_BY_CLOUD
 from scaler.model.pool import Instance, PoolObservation
 from scaler.model.snapshot import ReplicaView, Snapshot
 from scaler.observe.offerings import OfferingMemory
@@ -57,7 +57,7 @@ class Lives:
         if view.phase is ReplicaPhase.READY and view.replica_id not in self._ready_since_s:
             self._ready_since_s[view.replica_id] = now_s
             self._offerings.became_ready(view.pool, view.offering_id)
-        if view.notice is not None and view.notice.kind is NoticeKind.SPOT_INTERRUPTION:
+        if view.notice is not None and view.notice.kind in TAKEN_BY_CLOUD:
             self._offerings.reclaiming(view.pool, view.offering_id, min(view.notice.noticed_at_s, now_s))
 
     def _compare(self, pool: str, before: PoolObservation, listed: PoolObservation, now_s: float) -> list[Instance]:

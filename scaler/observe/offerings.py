@@ -17,6 +17,14 @@ _STILLBORN_IN_A_ROW = 3
 """One or two replicas lost before they were ready are ordinary interruptions; more in a row are a pattern."""
 
 
+_ANYWHERE = ""
+"""Stands for every pool: a quota is the account's."""
+
+
+def _way_of_buying(offering_id: str) -> str:
+    return offering_id.rpartition("/")[2]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Record:
     refused_at_s: float | None = None
@@ -40,8 +48,13 @@ class OfferingMemory:
         known = record.refused_at_s is not None and asked_at_s is not None and asked_at_s <= record.refused_at_s
         self._put(pool, offering_id, replace(record, refused_at_s=at_s, refusals=record.refusals + (not known)))
 
+    def out_of_quota(self, offering_id: str, at_s: float, asked_at_s: float | None = None) -> None:
+        """The account may not have more of this way of buying, wherever: a refusal of every offering that is bought so."""
+        self.refused(_ANYWHERE, _way_of_buying(offering_id), at_s, asked_at_s)
+
     def launched(self, pool: str, offering_id: str) -> None:
         """A launch brought an instance: the row of refusals ends, unless nothing that starts there lives."""
+        self._records.pop((_ANYWHERE, _way_of_buying(offering_id)), None)
         record = self._get(pool, offering_id)
         if record.stillborn < _STILLBORN_IN_A_ROW:
             self._put(pool, offering_id, replace(record, refused_at_s=None, refusals=0))
@@ -73,10 +86,12 @@ class OfferingMemory:
 
     def _view(self, pool: str, offering: Offering) -> OfferingView:
         record = self._get(pool, offering.offering_id)
+        quota = self._get(_ANYWHERE, _way_of_buying(offering.offering_id))
+        worse = max(record, quota, key=lambda each: (each.refusals, each.refused_at_s or 0.0))
         return OfferingView(
             offering=offering,
-            refused_at_s=record.refused_at_s,
-            refusals=record.refusals,
+            refused_at_s=worse.refused_at_s,
+            refusals=worse.refusals,
             reclaiming_at_s=record.reclaiming_at_s,
         )
 

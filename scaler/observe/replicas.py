@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from scaler.model.capacity import ReplicaPhase
-from scaler.model.interruption import InterruptionNotice, NoticeKind
+from scaler.model.interruption import BINDING, InterruptionNotice
 from scaler.model.job import WorkerRecord
 from scaler.model.pool import Instance, InstanceState
 from scaler.model.snapshot import ReplicaView
@@ -70,6 +70,7 @@ class Join:
             drain_deadline_s=self._deadline_s(live, order),
             drain_reason=live.drain.reason if live and live.drain else order.reason if order else None,
             launch_token=first.launch_token,
+            attached=all(instance.attached for instance in instances),
         )
 
     def orphan(self, pool: str, instance: Instance) -> ReplicaView | None:
@@ -152,5 +153,5 @@ def _by_instance_most_urgent(notices: Iterable[InterruptionNotice]) -> dict[str,
 
 def _urgency(notice: InterruptionNotice) -> tuple[bool, float]:
     """Interruptions before hints, the nearest deadline first."""
-    hint = notice.kind is not NoticeKind.SPOT_INTERRUPTION
+    hint = notice.kind not in BINDING
     return hint, notice.deadline_s if notice.deadline_s is not None else float("inf")

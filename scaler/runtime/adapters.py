@@ -10,8 +10,8 @@ from pathlib import Path
 from scaler.act.base import PoolActor
 from scaler.act.local import LocalPoolSettings
 from scaler.act.registry import make_actor
-from scaler.config.convert import placeholder_values, providers
-from scaler.config.providers import Provider
+from scaler.config.convert import local_providers, placeholder_values, providers
+from scaler.config.providers import LocalProvider, Provider
 from scaler.config.schema import RolloutFleet
 from scaler.interruptions.base import NoticeSource
 from scaler.interruptions.local import LocalNoticeSettings
@@ -54,7 +54,7 @@ def pool_settings(fleet: RolloutFleet) -> dict[str, tuple[str, object]]:
 
 def notice_sources(fleet: RolloutFleet, clock: Clock) -> dict[str, NoticeSource]:
     """The sources that tell of the fleet's pools, each once, by a bounded name."""
-    folders = sorted({provider.state_dir for provider in providers(fleet).values()})
+    folders = sorted({provider.state_dir for provider in local_providers(fleet).values()})
     return {
         f"local-{number}" if number else "local": make_source(
             "local", LocalNoticeSettings(state_dir=Path(folder)), clock=clock
@@ -63,7 +63,9 @@ def notice_sources(fleet: RolloutFleet, clock: Clock) -> dict[str, NoticeSource]
     }
 
 
-def _settings(provider: Provider, values: Mapping[str, str]) -> LocalPoolSettings:
+def _settings(provider: Provider, values: Mapping[str, str]) -> object:
+    if not isinstance(provider, LocalProvider):
+        raise TypeError(f"pools of type {provider.type} are acted on in a cluster: headrace run --cluster")
     return LocalPoolSettings(
         state_dir=Path(provider.state_dir),
         command=provider.command,

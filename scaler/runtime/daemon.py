@@ -29,6 +29,7 @@ from scaler.observe.offerings import OfferingMemory
 from scaler.observe.registry import open_source
 from scaler.observe.signals import SignalSource, SourceContext
 from scaler.runtime.adapters import Actors, notice_sources
+from scaler.runtime.averaging import averaged_over_s
 from scaler.runtime.config_watch import ConfigWatch
 from scaler.runtime.drainer import Drainer
 from scaler.runtime.ender import Ender
@@ -51,9 +52,6 @@ from scaler.telemetry.readout import Readout
 
 log = structlog.get_logger()
 
-_AVERAGED_OVER_INTERVALS = 10
-"""Goodput is averaged over some turns: one turn sees too few samples."""
-_SHORTEST_AVERAGE_S = 10.0
 _BIND_RETRY_S = 0.5
 _BIND_TRIES = 20
 """A leader that dies leaves its port a moment later than its lock."""
@@ -170,7 +168,7 @@ class Daemon:
                 group.create_task(keep_house(slow_calls, clock, lambda: not self._config.spec.dry_run))
         finally:
             if self._controller is not None:
-                self._controller.flush()
+                await self._controller.flush()
             for each in (calls, slow_calls):
                 each.close()
             await actors.close()
@@ -212,7 +210,7 @@ class Daemon:
         context = SourceContext(
             ledger=watch,
             clock=self._clock,
-            averaged_over_s=max(_SHORTEST_AVERAGE_S, _AVERAGED_OVER_INTERVALS * fleet.spec.interval_s),
+            averaged_over_s=averaged_over_s(fleet.spec.interval_s),
         )
         names = {stage.name.value: stage.signals.type for stage in fleet.spec.stages}
         sources = {name: open_source(name, context) for name in set(names.values())}

@@ -1,20 +1,24 @@
-"""Ends replicas: only what is still listed, still the same, holds no lease now, and can get none: drained, or never there.
+"""Ends replicas, and lets noticed ones leave their groups.
+
+Ended is only what is still listed, still the same, holds no lease now, and can get none: drained, or never there.
 
 Invariants: the ledger is asked again right before; a store that is away means that nothing is ended. A replica that is
-being ended shows as TERMINATING from the call on, so that it is neither counted nor ended twice.
+being ended shows as TERMINATING from the call on, so that it is neither counted nor ended twice. Leaving a group ends
+nothing, so it asks nobody: what it names is noticed, and is at most moved out of a count.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import structlog
 
-from scaler.act.base import PoolActor, PoolObservation, PoolUnavailable
+from scaler.act.base import NotYet, PoolActor, PoolObservation, PoolUnavailable
 from scaler.ledger.contract import Ledger, LedgerError
 from scaler.model.clock import Clock
 from scaler.model.job import WorkerRecord
-from scaler.model.plan import TerminateReplica
+from scaler.model.plan import DetachReplica, TerminateReplica
 from scaler.observe.ledger_watch import LedgerCalls
+from scaler.runtime.leadership import always
 from scaler.runtime.outcomes import Outcome, Outcomes
 
 log = structlog.get_logger()
@@ -28,13 +32,23 @@ _SHOWS_WITHIN_S = 60.0
 class Ender:
     """See the module's docstring."""
 
-    def __init__(self, *, clock: Clock, calls: LedgerCalls, outcomes: Outcomes, time_out_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        calls: LedgerCalls,
+        outcomes: Outcomes,
+        time_out_s: float = 30.0,
+        may_act: Callable[[], bool] = always,
+    ) -> None:
         self._clock = clock
         self._calls = calls
         self._outcomes = outcomes
         self._time_out_s = time_out_s
+        self._may_act = may_act
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._in_flight: set[str] = set()
+        self._leaving: set[str] = set()
         self._ended_at_s: dict[str, float] = {}
 
     @property
@@ -78,21 +92,49 @@ class Ender:
             self._in_flight.add(command.replica_id)
             group.create_task(self._end(command, seq, actors[command.pool]))
 
+    def detach(
+        self, commands: Iterable[DetachReplica], seq: int, group: asyncio.TaskGroup, actors: Mapping[str, PoolActor]
+    ) -> None:
+        """Let noticed replicas leave their groups; returns at once."""
+        for command in commands:
+            if command.pool in actors and command.replica_id not in self._leaving:
+                self._leaving.add(command.replica_id)
+                group.create_task(self._detach(command, seq, actors[command.pool]))
+
     async def _end(self, command: TerminateReplica, seq: int, actor: PoolActor) -> None:
         try:
+            ended = await self._call(command, seq, lambda: actor.terminate(command))
+            if ended:
+                self._ended_at_s[command.replica_id] = self._clock.now_s()
+        finally:
+            self._in_flight.discard(command.replica_id)
+
+    async def _detach(self, command: DetachReplica, seq: int, actor: PoolActor) -> None:
+        try:
+            await self._call(command, seq, lambda: actor.detach(command))
+        finally:
+            self._leaving.discard(command.replica_id)
+
+    async def _call(
+        self, command: TerminateReplica | DetachReplica, seq: int, call: Callable[[], Awaitable[tuple[str, ...]]]
+    ) -> tuple[str, ...]:
+        """The instances that it was done to; whatever fails is an outcome, and comes again by level."""
+        try:
             async with self._slots, asyncio.timeout(self._time_out_s):
-                ended = await actor.terminate(command)
+                if not self._may_act():
+                    return ()
+                done = await call()
+        except NotYet as wait:
+            self._outcomes.record(command, seq, Outcome.WAITING, str(wait))
         except (PoolUnavailable, TimeoutError, OSError) as error:
             self._outcomes.record(command, seq, Outcome.UNAVAILABLE, repr(error))
         except Exception as error:
             log.exception("pool_adapter_broken", pool=command.pool)
             self._outcomes.record(command, seq, Outcome.BROKEN, repr(error))
         else:
-            if ended:
-                self._ended_at_s[command.replica_id] = self._clock.now_s()
-            self._outcomes.record(command, seq, Outcome.DONE if ended else Outcome.ALREADY, ", ".join(ended))
-        finally:
-            self._in_flight.discard(command.replica_id)
+            self._outcomes.record(command, seq, Outcome.DONE if done else Outcome.ALREADY, ", ".join(done))
+            return done
+        return ()
 
 
 def _objection(command: TerminateReplica, pool: PoolObservation | None, workers: Iterable[WorkerRecord]) -> str | None:

@@ -6,13 +6,14 @@ Non-goals: judgement. What may not be done now is not done, and the next plan sa
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from scaler.act.base import PoolActor, PoolObservation
 from scaler.model.plan import (
     Command,
+    DetachReplica,
     DrainReplica,
     LaunchReplica,
     Plan,
@@ -28,6 +29,11 @@ from scaler.runtime.launcher import Launcher
 from scaler.runtime.outcomes import Outcome, Outcomes
 
 C = TypeVar("C", bound=Command)
+
+
+def no_objection(_: Command) -> str | None:
+    """Where there are no trainers to be touched."""
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +53,8 @@ class Executor:
     drainer: Drainer
     ender: Ender
     outcomes: Outcomes
+    objection: Callable[[Command], str | None] = no_objection
+    """What speaks against a command that names a trainer's: it is not even intended."""
 
     @property
     def leaving(self) -> frozenset[str]:
@@ -62,21 +70,38 @@ class Executor:
 
     def intend(self, plan: Plan) -> None:
         """Remember what must outlive a crash from now on."""
-        self.launcher.intend(_only(plan.commands, LaunchReplica))
-        self.drainer.order(_only(plan.commands, DrainReplica))
+        allowed = [command for command in plan.commands if self.objection(command) is None]
+        self.launcher.intend(_only(allowed, LaunchReplica))
+        self.drainer.order(_only(allowed, DrainReplica))
 
-    async def act(self, plan: Plan, seq: int, world: World, group: asyncio.TaskGroup, *, paused: bool) -> None:
-        """Carry the plan of decision `seq` out; returns when the ledger has been told and the rest has begun."""
-        self.drainer.expect(_only(plan.commands, DrainReplica), seq)
+    async def act(self, plan: Plan, seq: int, world: World, group: asyncio.TaskGroup, *, launches: bool) -> None:
+        """Carry the plan of decision `seq` out; returns when the ledger has been told and the rest has begun.
+
+        No launch is called for unless `launches`: a paused fleet launches nothing, and neither does one whose journal
+        could not be written.
+        """
+        commands = self._allowed(plan.commands, seq)
+        self.drainer.expect(_only(commands, DrainReplica), seq)
         await self.drainer.mark(world.reading)
-        await self.drainer.undrain(_only(plan.commands, UndrainReplica), seq)
-        await self.drainer.release(_only(plan.commands, ReleaseReplicaWork), seq)
-        ends = _only(plan.commands, TerminateReplica)
+        await self.drainer.undrain(_only(commands, UndrainReplica), seq)
+        await self.drainer.release(_only(commands, ReleaseReplicaWork), seq)
+        ends = _only(commands, TerminateReplica)
         self._forget([command for command in ends if not command.instance_ids], seq)
-        if not paused:
+        self.ender.detach(_only(commands, DetachReplica), seq, group, world.actors)
+        if launches:
             self.launcher.start(group, world.actors, seq)
         named = [command for command in ends if command.instance_ids]
         await self.ender.start(named, seq, group, world.actors, world.pools)
+
+    def _allowed(self, commands: Iterable[Command], seq: int) -> list[Command]:
+        allowed = []
+        for command in commands:
+            objection = self.objection(command)
+            if objection is None:
+                allowed.append(command)
+            else:
+                self.outcomes.record(command, seq, Outcome.PRECONDITION, objection)
+        return allowed
 
     def _forget(self, requests: Iterable[TerminateReplica], seq: int) -> None:
         """Before launches are called for: a request that is given up is not repeated."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -57,6 +57,34 @@ class Turn:
     decision: Json | None = None
     outcomes: tuple[tuple[int, Json], ...] = ()
     """(sequence number of the decision, what became of one of its commands)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """A tick that was written: `seq` of its decision, and whether a crash can still lose it."""
+
+    seq: int
+    durable: bool
+
+
+class TurnJournal(Protocol):
+    """What the loop keeps its turns in. What is not durable yet is written with the next turn."""
+
+    def memory(self) -> Memory:
+        """The engine's memory as last written."""
+        ...
+
+    def intents(self) -> tuple[Intent, ...]:
+        """Launches that nothing has settled yet, oldest first."""
+        ...
+
+    def orders(self) -> tuple[DrainOrder, ...]:
+        """Drains that the ledger has not shown yet."""
+        ...
+
+    async def commit(self, turn: Turn) -> Committed:
+        """Write a tick."""
+        ...
 
 
 class Journal:
@@ -105,6 +133,10 @@ class Journal:
     def orders(self) -> tuple[DrainOrder, ...]:
         """Drains that the ledger has not shown yet."""
         return tuple(_ORDER.validate_json(row[0]) for row in self._rows("SELECT body FROM orders"))
+
+    async def commit(self, turn: Turn) -> Committed:
+        """Write a tick durably, at once."""
+        return Committed(seq=self.write(turn), durable=True)
 
     def write(self, turn: Turn) -> int:
         """Write a tick durably; returns the sequence number of its decision (the last one where it only repeats)."""

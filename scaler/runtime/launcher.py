@@ -6,7 +6,7 @@ they answer is written with the next tick, and losing that costs one harmless re
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import structlog
@@ -17,6 +17,7 @@ from scaler.model.plan import LaunchReplica
 from scaler.model.spec import PoolSpec
 from scaler.observe.intents import Intent, is_over
 from scaler.observe.offerings import OfferingMemory
+from scaler.runtime.leadership import always
 from scaler.runtime.outcomes import Outcome, Outcomes
 from scaler.telemetry.metrics import Metrics
 
@@ -24,6 +25,8 @@ log = structlog.get_logger()
 
 _AT_ONCE = 32
 """Launch calls in flight; providers throttle beyond some tens a second."""
+THROTTLE_WAIT_S = 2.0
+_THROTTLE_MAX_S = 60.0
 _VISIBLE_WITHIN_S = 5.0
 """A launched instance shows in lists that are made this much later; providers' lists lag their answers by less."""
 
@@ -47,16 +50,20 @@ class Launcher:
         outcomes: Outcomes,
         metrics: Metrics,
         time_out_s: float = 30.0,
+        may_act: Callable[[], bool] = always,
     ) -> None:
         self._clock = clock
         self._offerings = offerings
         self._outcomes = outcomes
         self._metrics = metrics
         self._time_out_s = time_out_s
+        self._may_act = may_act
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._intents: dict[str, Intent] = {}
         self._decisions: dict[str, int] = {}
         self._in_flight: set[str] = set()
+        self._held: dict[str, tuple[float, float]] = {}
+        """Pool -> until when its provider is left alone (monotonic), and for how long that was."""
         self._put: dict[str, Intent] = {}
         self._over: list[str] = []
 
@@ -99,7 +106,7 @@ class Launcher:
     def start(self, group: asyncio.TaskGroup, actors: Mapping[str, PoolActor], seq: int) -> None:
         """Call for every launch that is neither answered nor being called for; returns at once."""
         for intent in self.intents:
-            if intent.answered_at_s is None and intent.token not in self._in_flight and intent.command.pool in actors:
+            if self._is_due(intent) and intent.command.pool in actors:
                 decision = self._decisions.setdefault(intent.token, seq)
                 self._in_flight.add(intent.token)
                 group.create_task(self._launch(intent, actors[intent.command.pool], decision))
@@ -113,8 +120,8 @@ class Launcher:
         command = intent.command
         try:
             async with self._slots, asyncio.timeout(self._time_out_s):
-                if intent.token not in self._intents:
-                    return  # given up meanwhile
+                if intent.token not in self._intents or self._waits(intent) or not self._may_act():
+                    return  # given up meanwhile, or to be left alone, or somebody else leads
                 answer = await actor.launch(command)
         except (PoolUnavailable, TimeoutError, OSError) as error:
             self._outcomes.record(command, seq, Outcome.UNAVAILABLE, repr(error))
@@ -131,14 +138,37 @@ class Launcher:
         if answer.result in (LaunchResult.LAUNCHED, LaunchResult.ALREADY):
             if intent.token in self._intents:
                 self._keep(replace(intent, answered_at_s=now_s))
+            self._held.pop(command.pool, None)
             self._offerings.launched(command.pool, command.offering_id)
             outcome = Outcome.DONE if answer.result is LaunchResult.LAUNCHED else Outcome.ALREADY
             self._outcomes.record(command, seq, outcome, answer.instance_id or "")
             return
+        if answer.result is LaunchResult.THROTTLED:
+            # Says nothing about the offering: the intent stays, and is called for again a little later.
+            self._throttled(command.pool)
+            self._outcomes.record(command, seq, Outcome.UNAVAILABLE, f"{answer.result}: {answer.message}")
+            return
         self.forget(intent.token)
         self._offerings.refused(command.pool, command.offering_id, now_s, intent.decided_at_s)
+        if answer.result is LaunchResult.QUOTA:
+            self._offerings.out_of_quota(command.offering_id, now_s, intent.decided_at_s)
         self._metrics.refusals.labels(command.pool, answer.result.value).inc()
         self._outcomes.record(command, seq, Outcome.REFUSED, f"{answer.result}: {answer.message}")
+
+    def _is_due(self, intent: Intent) -> bool:
+        return intent.answered_at_s is None and intent.token not in self._in_flight and not self._waits(intent)
+
+    def _waits(self, intent: Intent) -> bool:
+        held_until_s, _ = self._held.get(intent.command.pool, (0.0, 0.0))
+        return self._clock.monotonic_s() < held_until_s
+
+    def _throttled(self, pool: str) -> None:
+        """Leave a pool's provider alone for a while, longer each time in a row; many answers of one burst are one time."""
+        now_s = self._clock.monotonic_s()
+        held_until_s, wait_s = self._held.get(pool, (0.0, 0.0))
+        if now_s >= held_until_s:
+            wait_s = min(_THROTTLE_MAX_S, max(THROTTLE_WAIT_S, 2.0 * wait_s))
+            self._held[pool] = now_s + wait_s, wait_s
 
     def _keep(self, intent: Intent) -> None:
         self._intents[intent.token] = intent

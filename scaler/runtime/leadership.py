@@ -16,6 +16,11 @@ _POLL_S = 0.5
 """How soon a standby takes over; a try costs one system call."""
 
 
+def always() -> bool:
+    """Where the lock cannot be lost: the kernel keeps it as long as the process lives."""
+    return True
+
+
 class LeaderLock:
     """A lock file. `leading` says whether we hold it."""
 

@@ -12,13 +12,15 @@ Non-goals: judgement, which is `decide`'s, and liveness, which is the health che
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import structlog
 
 from scaler.act.base import PoolActor
+from scaler.interruptions.base import SourceHealth
 from scaler.model.clock import Clock
+from scaler.model.interruption import InterruptionNotice
 from scaler.model.plan import Memory, Plan
 from scaler.model.snapshot import Snapshot
 from scaler.model.spec import FleetSpec
@@ -28,10 +30,12 @@ from scaler.observe.lives import Lives
 from scaler.observe.offerings import OfferingMemory
 from scaler.observe.signals import SignalSource
 from scaler.runtime.decisions import decision_json
+from scaler.runtime.drain_times import DrainTimes
 from scaler.runtime.executor import Executor, World
 from scaler.runtime.job_rules import JobRules
-from scaler.runtime.journal import Journal, Turn
-from scaler.runtime.notice_watch import NoticeWatch
+from scaler.runtime.journal import Turn, TurnJournal
+from scaler.runtime.leadership import always
+from scaler.runtime.marks import Marks, NoMarks, handed_over
 from scaler.runtime.pool_watch import PoolWatch
 from scaler.telemetry.metrics import Metrics
 from scaler.telemetry.readout import Readout
@@ -67,6 +71,30 @@ class ActorSource(Protocol):
         ...
 
 
+class Notices(Protocol):
+    """Standing notices, and whoever is to hear what became of them."""
+
+    async def poll(self) -> None:
+        """Ask for them."""
+        ...
+
+    def current(self) -> tuple[InterruptionNotice, ...]:
+        """Every standing notice once, the nearest deadline first."""
+        ...
+
+    def health(self) -> Mapping[str, SourceHealth]:
+        """How each source does."""
+        ...
+
+    async def recorded(self, instance_ids: frozenset[str]) -> None:
+        """What a crash cannot lose any more: whole sets, every time."""
+        ...
+
+    async def drained(self, instance_ids: frozenset[str]) -> None:
+        """Where nothing is left to hand over."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """What the loop is put together from."""
@@ -79,13 +107,19 @@ class Parts:
     signals: Mapping[str, SignalSource]
     """By stage."""
     pools: PoolWatch
-    notices: NoticeWatch
+    notices: Notices
     offerings: OfferingMemory
     executor: Executor
-    journal: Journal
+    journal: TurnJournal
     metrics: Metrics
     leader_epoch: int
     decide: Callable[[Snapshot, FleetSpec, Memory], Plan]
+    marks: Marks = field(default_factory=NoMarks)
+    """Nodes of replicas that are to go, where there are any."""
+    may_act: Callable[[], bool] = always
+    """Whether this process still leads: asked right before anything is done."""
+    after_turn: Callable[[Readout], None] | None = None
+    """Hears of every turn, once what it commands has begun."""
 
 
 class Controller:
@@ -94,6 +128,7 @@ class Controller:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._lives = Lives(parts.offerings)
+        self._drain_times = DrainTimes(parts.metrics)
         self._memory = _without_freshness(parts.journal.memory())
         self._synced = False
         self._turns_unsynced = 0
@@ -114,7 +149,7 @@ class Controller:
         executor, journal = self._parts.executor, self._parts.journal
         executor.launcher.adopt(journal.intents())
         executor.drainer.adopt(journal.orders())
-        self._seq = journal.write(Turn(at_s=self._parts.clock.now_s(), memory=self._memory))
+        self._seq = (await journal.commit(Turn(at_s=self._parts.clock.now_s(), memory=self._memory))).seq
         spec = self._parts.config.spec
         log.info(
             "controller_started",
@@ -136,16 +171,21 @@ class Controller:
         plan = parts.decide(snapshot, spec, self._memory)
         if not spec.dry_run:
             parts.executor.intend(plan)
-        self._persist(plan, digest)
+        durable = await self._persist(plan, digest)
         self._publish(spec, snapshot, plan)
         parts.metrics.loop_duration.observe(parts.clock.monotonic_s() - began_s)
-        if self._synced and not spec.dry_run:
-            await parts.executor.act(plan, self._seq, world, group, paused=spec.paused)
+        if self._synced and not spec.dry_run and parts.may_act():
+            parts.marks.want(spec, snapshot, plan)
+            await parts.executor.act(plan, self._seq, world, group, launches=durable and not spec.paused)
+            await parts.notices.recorded(parts.marks.recorded(snapshot, durable=durable))
+            await parts.notices.drained(handed_over(snapshot))
+        if parts.after_turn is not None:
+            parts.after_turn(self.readout)
         return plan
 
-    def flush(self) -> None:
+    async def flush(self) -> None:
         """Write what has been answered since the last turn; for the end of the process."""
-        self._seq = self._parts.journal.write(self._changes(None))
+        self._seq = (await self._parts.journal.commit(self._changes(None))).seq
 
     async def _observe(self) -> World:
         parts = self._parts
@@ -185,12 +225,15 @@ class Controller:
         )
         snapshot = assemble(spec, facts, parts.offerings)
         self._lives.seen(snapshot)
+        self._drain_times.look(snapshot)
         return snapshot
 
-    def _persist(self, plan: Plan, digest: str) -> None:
+    async def _persist(self, plan: Plan, digest: str) -> bool:
+        """Whether a crash cannot lose what the plan intends."""
         self._memory = plan.memory
         decision = decision_json(plan, digest, self._parts.leader_epoch)
-        before, self._seq = self._seq, self._parts.journal.write(self._changes(decision))
+        written = await self._parts.journal.commit(self._changes(decision))
+        before, self._seq = self._seq, written.seq
         if self._seq != before:
             log.info(
                 "decision",
@@ -201,6 +244,7 @@ class Controller:
                     for stage in plan.stages
                 },
             )
+        return written.durable
 
     def _changes(self, decision: Mapping[str, object] | None) -> Turn:
         executor = self._parts.executor

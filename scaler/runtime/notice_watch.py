@@ -5,7 +5,7 @@ A source that fails keeps the notices it told last; it never takes another sourc
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 import structlog
@@ -50,10 +50,36 @@ class NoticeWatch:
         return {name: source.health() for name, source in self._sources.items()}
 
     async def watch(self, wake: asyncio.Event) -> None:
-        """Set `wake` whenever a source may have news; never returns."""
+        """Run every source, and set `wake` whenever one may have news; never returns."""
         async with asyncio.TaskGroup() as group:
             for name, source in self._sources.items():
+                group.create_task(self._run(name, source))
                 group.create_task(self._watch(name, source, wake))
+
+    async def recorded(self, instance_ids: frozenset[str]) -> None:
+        """Tell every source for which instances all its notices are recorded; at every turn, for the whole set."""
+        await self._tell(lambda source: source.recorded(instance_ids))
+
+    async def drained(self, instance_ids: frozenset[str]) -> None:
+        """Tell every source on which instances nothing is left to hand over; at every turn, for the whole set."""
+        await self._tell(lambda source: source.drained(instance_ids))
+
+    async def _tell(self, call: Callable[[NoticeSource], Awaitable[None]]) -> None:
+        for name, source in self._sources.items():
+            try:
+                async with asyncio.timeout(self._time_out_s):
+                    await call(source)
+            except Exception:
+                log.warning("notice_source_hears_nothing", source=name, exc_info=True)
+
+    async def _run(self, name: str, source: NoticeSource) -> None:
+        """Again after a failure: what a source does between looks never takes the controller with it."""
+        while True:
+            try:
+                return await source.run()
+            except Exception:
+                log.warning("notice_source_broke", source=name, exc_info=True)
+                await self._clock.sleep(_RETRY_S)
 
     async def _ask(self, name: str, source: NoticeSource) -> None:
         try:

@@ -1,6 +1,6 @@
 """What became of each command: counted, logged, and kept for `explain`, all in one place."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, assert_never
 
@@ -9,6 +9,7 @@ import structlog
 from scaler.model.clock import Clock
 from scaler.model.plan import (
     Command,
+    DetachReplica,
     DrainReplica,
     LaunchReplica,
     ReleaseReplicaWork,
@@ -46,6 +47,7 @@ class CommandKind(StrEnum):
     UNDRAIN = "undrain"
     RELEASE = "release"
     TERMINATE = "terminate"
+    DETACH = "detach"
 
 
 def kind_of(command: Command) -> CommandKind:
@@ -61,6 +63,8 @@ def kind_of(command: Command) -> CommandKind:
             return CommandKind.RELEASE
         case TerminateReplica():
             return CommandKind.TERMINATE
+        case DetachReplica():
+            return CommandKind.DETACH
         case _:
             assert_never(command)
 
@@ -73,7 +77,11 @@ def subject_of(command: Command) -> str:
 class Outcomes:
     """Takes outcomes as they come, hands them to the journal once a tick."""
 
-    def __init__(self, clock: Clock, metrics: Metrics) -> None:
+    def __init__(
+        self, clock: Clock, metrics: Metrics, told: Callable[[Command, Outcome, str], None] | None = None
+    ) -> None:
+        """`told` hears of every outcome too."""
+        self._told = told
         self._clock = clock
         self._metrics = metrics
         self._kept: list[tuple[int, Mapping[str, Any]]] = []
@@ -101,6 +109,8 @@ class Outcomes:
             "at_s": self._clock.now_s(),
         }
         self._kept.append((seq, body))
+        if self._told is not None:
+            self._told(command, outcome, message)
 
     def take(self) -> tuple[tuple[int, Mapping[str, Any]], ...]:
         """Outcomes since the last call."""

@@ -20,6 +20,7 @@ from scaler.model.job import LedgerStats
 from scaler.model.plan import Plan
 from scaler.model.reading import Reading
 from scaler.model.snapshot import Signals, Snapshot, StageView
+from scaler.model.trainers import CheckCode, Finding, Severity
 from scaler.telemetry.readout import Readout
 
 _LOOP_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -56,8 +57,44 @@ class Metrics:
             buckets=_NOTICE_BUCKETS_S,
             registry=registry,
         )
+        self.notice_to_taint = Histogram(
+            "headrace_notice_taint_seconds",
+            "From an interruption notice to its node's taint.",
+            buckets=_NOTICE_BUCKETS_S,
+            registry=registry,
+        )
+        self.notice_age = Histogram(
+            "headrace_notice_age_seconds",
+            "Age of an interruption notice when it was first seen.",
+            buckets=_NOTICE_BUCKETS_S,
+            registry=registry,
+        )
+        self.notice_to_drained = Histogram(
+            "headrace_notice_drained_seconds",
+            "From an interruption notice until its worker has handed over.",
+            buckets=_NOTICE_BUCKETS_S,
+            registry=registry,
+        )
+        self.drain_budget_left = Histogram(
+            "headrace_drain_budget_left_seconds",
+            "What was left until the deadline when a noticed worker had handed over.",
+            buckets=_NOTICE_BUCKETS_S,
+            registry=registry,
+        )
         self.reloads = Counter(
             "headrace_config_reloads_total", "Changed configurations by result.", ["result"], registry=registry
+        )
+        self.trainer_repairs = Counter(
+            "headrace_trainer_repairs_total",
+            "Repairs of trainers' protections by what became of them.",
+            ["kind", "outcome"],
+            registry=registry,
+        )
+        self.trainer_vetoes = Counter(
+            "headrace_trainer_vetoes_total",
+            "Acts that were refused because they would have touched a trainer.",
+            ["kind"],
+            registry=registry,
         )
         registry.register(_FleetCollector(clock, readout))
 
@@ -79,6 +116,9 @@ class _FleetCollector(Collector):
         yield InfoMetricFamily("headrace_build", "The version that runs.", {"version": _version()})
         yield from self._controller(readout)
         yield from _sources(readout)
+        yield from _notice_sources(readout, self._clock.now_s())
+        if readout.guard is not None:
+            yield _trainer_findings(readout.guard)
         if readout.snapshot is not None:
             yield from _fleet(readout.snapshot, readout.plan)
             yield from _signals(readout.snapshot, self._clock.now_s())
@@ -101,16 +141,52 @@ def _sources(readout: Readout) -> Iterator[Metric]:
     for pool, failures in readout.pools_away.items():
         away.add_metric([pool], failures)
     yield away
-    for name, text in (
-        ("received", "Notices seen for the first time."),
-        ("duplicates", "Notices that told nothing new."),
-        ("foreign", "Notices about other people's instances."),
-        ("malformed", "Messages that were no notice."),
-    ):
+
+
+_NOTICE_COUNTERS = (
+    ("received", "Notices seen for the first time."),
+    ("duplicates", "Notices that told nothing new."),
+    ("foreign", "Notices about other people's instances."),
+    ("unknown", "Notices about instances that nobody here knew in time."),
+    ("malformed", "Messages that were no notice."),
+    ("ignored", "Messages that asked for nothing."),
+    ("expired", "Messages that became void before their action was recorded."),
+    ("dead_lettered", "Messages moved to the dead-letter queue."),
+)
+
+
+def _notice_sources(readout: Readout, now_s: float) -> Iterator[Metric]:
+    for name, text in _NOTICE_COUNTERS:
         family = CounterMetricFamily(f"headrace_notice_{name}", text, labels=["source"])
         for source, health in readout.notices.items():
             family.add_metric([source], getattr(health, name))
         yield family
+    available = GaugeMetricFamily("headrace_notice_available", "1 while nothing is wrong.", labels=["source"])
+    answered = GaugeMetricFamily("headrace_notice_answer_age_seconds", "Since it last answered.", labels=["source"])
+    queued = GaugeMetricFamily(
+        "headrace_notice_queue_age_seconds", "Of the oldest message whose action is not recorded.", labels=["source"]
+    )
+    for source, health in readout.notices.items():
+        available.add_metric([source], float(health.answered_at_s is not None and not health.error))
+        if health.answered_at_s is not None:
+            answered.add_metric([source], max(0.0, now_s - health.answered_at_s))
+        if health.queue_age_s is not None:
+            queued.add_metric([source], health.queue_age_s)
+    yield from (available, answered, queued)
+
+
+def _trainer_findings(findings: Iterable[Finding]) -> Metric:
+    """Zeros too: an alert needs the series before the first finding."""
+    family = GaugeMetricFamily(
+        "headrace_trainer_findings",
+        "What the trainers' guard finds wrong or cannot see.",
+        labels=["check", "severity"],
+    )
+    tally = Tally((finding.check, finding.severity) for finding in findings)
+    for check in CheckCode:
+        for severity in Severity:
+            family.add_metric([check.value, severity.value], tally[check, severity])
+    return family
 
 
 def _fleet(snapshot: Snapshot, plan: Plan | None) -> Iterator[Metric]:

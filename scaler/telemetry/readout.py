@@ -8,6 +8,7 @@ from scaler.model.job import LedgerStats
 from scaler.model.plan import Plan
 from scaler.model.snapshot import Snapshot
 from scaler.model.spec import FleetSpec
+from scaler.model.trainers import Finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,3 +31,5 @@ class Readout:
     pools_away: Mapping[str, int] = field(default_factory=dict)
     """Failed lists in a row, by pool; absent: the last one came."""
     notices: Mapping[str, SourceHealth] = field(default_factory=dict)
+    guard: tuple[Finding, ...] | None = None
+    """What the trainers' guard found last; None before its first look, and where there are no trainers."""

@@ -1,11 +1,19 @@
 """A small fleet and the world around it: specification, pool, ledger and notices that behave, without processes or disks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
-from scaler.act.base import Instance, InstanceState, LaunchOutcome, LaunchResult, PoolObservation, PoolUnavailable
-from scaler.interruptions.base import SourceHealth
+from scaler.act.base import (
+    Instance,
+    InstanceState,
+    LaunchOutcome,
+    LaunchResult,
+    OfferingFacts,
+    PoolObservation,
+    PoolUnavailable,
+)
+from scaler.interruptions.base import SourceHealth, Unacknowledged
 from scaler.ledger.contract import Ledger, LedgerUnavailable, StaleEpoch
 from scaler.model.capacity import CapacityType, Offering
 from scaler.model.interruption import InterruptionNotice, NoticeKind
@@ -22,6 +30,7 @@ from scaler.model.job import (
 )
 from scaler.model.plan import (
     Command,
+    DetachReplica,
     DrainReplica,
     LaunchReplica,
     Memory,
@@ -249,6 +258,7 @@ class FakePool:
     tokens: dict[str, str] = field(default_factory=dict)
     launches: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
+    detached: list[DetachReplica] = field(default_factory=list)
     away: bool = False
     lose_answers: bool = False
     """Launch, and let the answer get lost."""
@@ -276,6 +286,15 @@ class FakePool:
             raise PoolUnavailable("connection reset")
         return LaunchOutcome(result=LaunchResult.LAUNCHED, instance_id=instance_id)
 
+    async def detach(self, command: DetachReplica) -> tuple[str, ...]:
+        """As `PoolActor`."""
+        self.detached.append(command)
+        return command.instance_ids
+
+    def facts(self) -> Mapping[str, OfferingFacts]:
+        """As `PoolActor`."""
+        return {}
+
     async def terminate(self, command: TerminateReplica) -> tuple[str, ...]:
         self._answer()
         ended = tuple(each for each in command.instance_ids if self.instances.pop(each, None))
@@ -291,12 +310,13 @@ class FakePool:
 
 
 @dataclass
-class FakeNotices:
+class FakeNotices(Unacknowledged):
     """A notice source that tells what it is given."""
 
     clock: FakeClock
     notices: tuple[InterruptionNotice, ...] = ()
     broken: bool = False
+    let_go: frozenset[str] = frozenset()
 
     async def current(self) -> tuple[InterruptionNotice, ...]:
         if self.broken:
@@ -307,6 +327,10 @@ class FakeNotices:
         known = self.notices
         while self.notices == known:
             await self.clock.sleep(0.2)
+
+    async def recorded(self, instance_ids: frozenset[str]) -> None:
+        """As `NoticeSource`."""
+        self.let_go |= instance_ids
 
     def health(self) -> SourceHealth:
         return SourceHealth(answered_at_s=self.clock.now_s(), received=len(self.notices), malformed=1)

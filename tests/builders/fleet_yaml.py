@@ -26,6 +26,42 @@ def a_pool(**over: Any) -> dict[str, Any]:
     return {"name": "spot", "provider": a_local_provider(), "offerings": [an_offering()], **over}
 
 
+GONE = object()
+"""Stands for a value that is taken away."""
+
+
+def a_worker_set(kind: str = "deployment", **over: Any) -> dict[str, Any]:
+    plain = {"type": kind, "name": "workers"}
+    return {**plain, **({"group": "rollout"} if kind == "ray_cluster" else {}), **over}
+
+
+def an_asg(**over: Any) -> dict[str, Any]:
+    """A pool of an Auto Scaling group."""
+    plain = {"type": "auto_scaling_group", "group": "rollout-a", "workerSet": a_worker_set("daemon_set")}
+    return a_pool(provider={**plain, **over})
+
+
+def an_eks_group(**over: Any) -> dict[str, Any]:
+    """A pool of an EKS managed node group."""
+    plain = {"type": "eks_node_group", "cluster": "rl", "nodeGroup": "rollout-a", "workerSet": a_worker_set()}
+    return a_pool(provider={**plain, **over})
+
+
+def a_karpenter_pool(**over: Any) -> dict[str, Any]:
+    """A pool of a Karpenter NodePool."""
+    plain = {"type": "karpenter", "nodePool": "rollout", "workerSet": a_worker_set("leader_worker_set")}
+    return a_pool(provider={**plain, **over})
+
+
+def a_cluster_fleet(*pools: dict[str, Any], name: str = "demo", **spec: Any) -> dict[str, Any]:
+    """A fleet in namespace rl, on Valkey; one pool of an Auto Scaling group by default."""
+    plain = {
+        "ledger": {"type": "valkey", "url": "valkeys://store.rl.svc:6379/0"},
+        "stages": [a_stage(pools=list(pools) or [an_asg()])],
+    }
+    return changed(a_fleet(name, **{**plain, **spec}), "metadata", "namespace", to="rl")
+
+
 def a_stage(**over: Any) -> dict[str, Any]:
     plain = {
         "name": "rollout",

@@ -1,7 +1,7 @@
 """Kubernetes objects for tests, and a client that makes many at once and waits for what must come.
 
 The builders give plain JSON objects with the least that the API server takes; keyword arguments fill in what a test is
-about. `Kube` speaks to a `tests.cluster` control plane, or to whoever has its url and certificates.
+about. `Kube` speaks to a `tests.cluster` control plane, or to whatever a kubeconfig names.
 """
 
 import asyncio
@@ -10,10 +10,12 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 import aiohttp
+import yaml
 
 from tests.cluster.paths import JsonObject, collection_of, path_of
 
@@ -21,6 +23,8 @@ GPU = "nvidia.com/gpu"
 _PATIENCE_S = 60.0
 """How long a test waits for what must come; two busy cores make everything slow."""
 _AGAIN_S = 0.1
+_GATHER_S = 0.01
+"""Events that come in a burst are judged together."""
 
 
 def node(
@@ -170,17 +174,13 @@ def node_pool(name: str, *, requirements: Sequence[JsonObject] = (), **spec: Any
     ]
 
 
-class Address(Protocol):
-    """Where an API server is, and who we are to it."""
+class HasKubeconfig(Protocol):
+    """A control plane, say."""
 
     @property
-    def url(self) -> str: ...
-    @property
-    def ca_file(self) -> Path: ...
-    @property
-    def cert_file(self) -> Path: ...
-    @property
-    def key_file(self) -> Path: ...
+    def kubeconfig(self) -> Path:
+        """Where an API server is, and who we are to it."""
+        ...
 
 
 class Kube:
@@ -192,12 +192,18 @@ class Kube:
 
     @classmethod
     @asynccontextmanager
-    async def of(cls, address: Address) -> AsyncIterator[Self]:
-        """A client of a control plane."""
-        context = ssl.create_default_context(cafile=str(address.ca_file))
-        context.load_cert_chain(address.cert_file, address.key_file)
+    async def of(cls, where: HasKubeconfig | Path) -> AsyncIterator[Self]:
+        """A client of a control plane as its administrator, or as whom a kubeconfig file says."""
+        config = yaml.safe_load((where if isinstance(where, Path) else where.kubeconfig).read_text())
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        context = ssl.create_default_context(cafile=cluster["certificate-authority"])
+        if "client-certificate" in user:
+            context.load_cert_chain(user["client-certificate"], user["client-key"])
         async with aiohttp.ClientSession(
-            address.url, connector=aiohttp.TCPConnector(ssl=context), raise_for_status=_refusals
+            cluster["server"],
+            connector=aiohttp.TCPConnector(ssl=context),
+            headers={"Authorization": f"Bearer {user['token']}"} if "token" in user else None,
+            raise_for_status=_refusals,
         ) as session:
             yield cls(session)
 
@@ -249,29 +255,62 @@ class Kube:
         Raises:
             AssertionError: it never was; with what it was last.
         """
-        seen: dict[str, JsonObject] = {}
+        view = _View()
+        following = asyncio.ensure_future(self._follow(path, view))
         try:
             async with asyncio.timeout(within_s):
-                while True:
-                    try:
-                        async for _ in self._follow(path, seen):
-                            if holds(list(seen.values())):
-                                return list(seen.values())
-                    except (aiohttp.ClientError, OSError):
-                        await asyncio.sleep(_AGAIN_S)
+                while not (view.listed and holds(list(view.items.values()))):
+                    await view.changed.wait()
+                    view.changed.clear()
+                    await asyncio.sleep(_GATHER_S)
+                return list(view.items.values())
         except TimeoutError:
-            raise AssertionError(f"{path} never became so: {json.dumps(list(seen.values()))[:4000]}") from None
+            last = json.dumps(list(view.items.values()))[:4000]
+            raise AssertionError(f"{path} never became so ({view.trouble}): {last}") from None
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
 
-    async def _follow(self, path: str, seen: dict[str, JsonObject]) -> AsyncIterator[None]:
+    async def _follow(self, path: str, view: "_View") -> None:
+        while True:
+            try:
+                await self._list_and_watch(path, view)
+            except (aiohttp.ClientError, OSError) as trouble:
+                view.trouble = trouble
+                await asyncio.sleep(_AGAIN_S)
+
+    async def _list_and_watch(self, path: str, view: "_View") -> None:
         listed = await self.get(path)
-        seen.clear()
-        seen.update({item["metadata"]["uid"]: item for item in listed["items"]})
-        yield
-        version = listed["metadata"]["resourceVersion"]
-        async with self._session.get(_with(path, f"watch=1&resourceVersion={version}"), timeout=_ENDLESS) as reply:
+        view.begin(listed["items"])
+        query = _with(path, f"watch=1&resourceVersion={listed['metadata']['resourceVersion']}")
+        async with self._session.get(query, timeout=_ENDLESS) as reply:
             async for line in reply.content:
-                _note(json.loads(line), seen)
-                yield
+                view.note(json.loads(line))
+
+
+@dataclass(slots=True)
+class _View:
+    """A collection as its watch tells it."""
+
+    items: dict[str, JsonObject] = field(default_factory=dict)
+    listed: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    trouble: Exception | None = None
+
+    def begin(self, items: Iterable[JsonObject]) -> None:
+        self.items = {item["metadata"]["uid"]: item for item in items}
+        self.listed = True
+        self.changed.set()
+
+    def note(self, event: JsonObject) -> None:
+        if event["type"] == "ERROR":
+            raise aiohttp.ClientError(event["object"])
+        uid = event["object"]["metadata"]["uid"]
+        if event["type"] == "DELETED":
+            self.items.pop(uid, None)
+        else:
+            self.items[uid] = event["object"]
+        self.changed.set()
 
 
 _ENDLESS = aiohttp.ClientTimeout(total=None)
@@ -279,16 +318,6 @@ _ENDLESS = aiohttp.ClientTimeout(total=None)
 
 def _with(path: str, query: str) -> str:
     return f"{path}{'&' if '?' in path else '?'}{query}"
-
-
-def _note(event: JsonObject, seen: dict[str, JsonObject]) -> None:
-    if event["type"] == "ERROR":
-        raise aiohttp.ClientError(event["object"])
-    uid = event["object"]["metadata"]["uid"]
-    if event["type"] == "DELETED":
-        seen.pop(uid, None)
-    else:
-        seen[uid] = event["object"]
 
 
 async def _refusals(reply: aiohttp.ClientResponse) -> None:

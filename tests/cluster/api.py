@@ -52,13 +52,13 @@ class Api:
             "PATCH", f"{path_of(obj)}?fieldManager=testbed&force=true", obj, "application/apply-patch+yaml"
         )
 
-    def define(self, files: Iterable[Path]) -> None:
-        """Make the custom resources of definition files (sent as they are: they are large); wait until they are served.
+    def define(self, files: Iterable[bytes]) -> None:
+        """Make the custom resources of definitions in YAML (sent as they are: they are large); wait until they are served.
 
         Raises:
             TimeoutError: they are not.
         """
-        definitions = [self._send("POST", DEFINITIONS, file.read_bytes(), "application/yaml")["spec"] for file in files]
+        definitions = [self._send("POST", DEFINITIONS, file, "application/yaml")["spec"] for file in files]
         give_up_at_s = time.monotonic() + _TIMEOUT_S
         for collection in map(_defined_collection, definitions):
             while not self._serves(collection):

@@ -49,6 +49,8 @@ class Program:
     module: str
     package: str
     linked: str = ""
+    defines: bool = False
+    """Whether definitions are read from its module when it is started."""
 
     @property
     def folder(self) -> Path:
@@ -90,9 +92,9 @@ PROGRAMS = {
         _kubernetes("kube-controller-manager"),
         _kubernetes("kube-scheduler"),
         Program(name="kwok", module="kwok", package="sigs.k8s.io/kwok/cmd/kwok"),
-        Program(name="karpenter", module="karpenter", package="sigs.k8s.io/karpenter/kwok"),
-        Program(name="kuberay", module="kuberay", package="github.com/ray-project/kuberay/ray-operator"),
-        Program(name="lws", module="lws", package="sigs.k8s.io/lws/cmd"),
+        Program(name="karpenter", module="karpenter", package="sigs.k8s.io/karpenter/kwok", defines=True),
+        Program(name="kuberay", module="kuberay", package="github.com/ray-project/kuberay/ray-operator", defines=True),
+        Program(name="lws", module="lws", package="sigs.k8s.io/lws/cmd", defines=True),
     )
 }
 
@@ -174,17 +176,22 @@ def binaries(names: Iterable[str]) -> dict[str, Path]:
     """Where the programs are; they are built first where a control plane is required.
 
     Raises:
-        Unavailable: one is not built, or Go is missing (the definitions of custom resources are read through it).
+        Unavailable: one is not built, or what a control plane is started with is missing.
     """
     names = list(names)
-    if os.environ.get(REQUIRE) == "1":
+    if is_required():
         build(names)
-    missing = [name for name in names if not PROGRAMS[name].binary.exists()]
-    if missing:
+    if missing := [name for name in names if not PROGRAMS[name].binary.exists()]:
         raise Unavailable(f"not built: {', '.join(missing)} (make cluster-build)")
-    if shutil.which("go") is None:
-        raise Unavailable("Go is not installed")
+    tools = ("setpriv", *(["go"] if any(PROGRAMS[name].defines for name in names) else []))
+    if missing := [tool for tool in tools if shutil.which(tool) is None]:
+        raise Unavailable(f"not installed: {', '.join(missing)}")
     return {name: PROGRAMS[name].binary for name in names}
+
+
+def is_required() -> bool:
+    """Whether a missing control plane is a failure."""
+    return os.environ.get(REQUIRE) == "1"
 
 
 def _say(line: str) -> None:
@@ -203,7 +210,7 @@ def main(argv: list[str] | None = None) -> int:
         build(given.names or PROGRAMS)
     except Unavailable as reason:
         _say(f"no control plane for tests: {reason}")
-        return int(not given.where_possible or os.environ.get(REQUIRE) == "1")
+        return int(is_required() or not given.where_possible)
     except subprocess.CalledProcessError as failure:
         _say(f"the build failed: {' '.join(failure.cmd)}")
         return 1

@@ -4,7 +4,8 @@ A conftest that needs them says `from tests.cluster.fixtures import api_server` 
 names it in `__all__`; however many conftests do, there is one of each. Tests that use them carry `pytest.mark.cluster`.
 
 They are shared by all tests of a process, in random order: a test makes its objects in a namespace of its own, names its
-nodes after itself and removes them, and starts again what it killed. One that cannot keep to this makes a `ControlPlane`.
+nodes after itself and removes them, and starts again what it killed. One that cannot keep to this calls `require` and
+makes a `ControlPlane`.
 """
 
 from collections.abc import Iterator
@@ -12,8 +13,18 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.cluster.build import Unavailable
+from tests.cluster.build import Unavailable, binaries, is_required
 from tests.cluster.control_plane import ControlPlane
+
+
+def require(*with_: str) -> None:
+    """Skip the test where there can be no such control plane; an error where one is required."""
+    try:
+        binaries(ControlPlane(with_).parts)
+    except Unavailable as reason:
+        if is_required():
+            raise
+        pytest.skip(f"no control plane: {reason}")
 
 
 class _Shared:
@@ -26,7 +37,9 @@ class _Shared:
     @contextmanager
     def use(self) -> Iterator[ControlPlane]:
         if self._users == 0:
-            self._plane = started(*self._with)
+            require(*self._with)
+            self._plane = ControlPlane(self._with)
+            self._plane.start()
         self._users += 1
         try:
             yield self._plane
@@ -34,16 +47,6 @@ class _Shared:
             self._users -= 1
             if self._users == 0:
                 self._plane.stop()
-
-
-def started(*with_: str) -> ControlPlane:
-    """A control plane that the caller stops; the test is skipped where its programs are not built."""
-    plane = ControlPlane(with_)
-    try:
-        plane.start()
-    except Unavailable as reason:
-        pytest.skip(f"no control plane: {reason}")
-    return plane
 
 
 _API = _Shared()

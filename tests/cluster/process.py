@@ -7,11 +7,16 @@ that a child lives as long as its spawner, whichever thread asked for it.
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
+_SETPRIV = "setpriv"
+_LOOK_EVERY_S = 0.002
 _LAST_WORDS_CHARS = 2000
 
 
@@ -31,10 +36,13 @@ class Spawner:
 
     def _spawn(self, args: Sequence[str], env: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
         with log.open("ab") as out:
-            return subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", "--", *args],
+            child = subprocess.Popen(
+                [_SETPRIV, "--pdeathsig", "KILL", "--", *args],
                 env=dict(env), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
             )  # fmt: skip
+        while child.poll() is None and psutil.Process(child.pid).name() == _SETPRIV:
+            time.sleep(_LOOK_EVERY_S)  # until then it would not die with us
+        return child
 
     def close(self) -> None:
         """End the thread, and with it whatever children are left."""

@@ -130,6 +130,7 @@ def _kwok(site: Site) -> Sequence[str]:
         f"--kubeconfig={site.kubeconfig}",
         "--manage-all-nodes=true",
         f"--server-address={site.at('kwok/server')}",
+        f"--config={site.folder / 'kwok.yaml'}",
         # As a kubelet: alive by its lease, a status only where it changes.
         "--node-lease-duration-seconds=40",
     )

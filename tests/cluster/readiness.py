@@ -20,11 +20,16 @@ def wait_until_ready(child: Child, address: str, path: str, *, https: bool) -> N
     """
     give_up_at_s = time.monotonic() + _READY_WITHIN_S
     while not _is_ready(address, path, https=https):
-        if not child.running:
-            raise Ended(f"{child.name} ended: {child.last_words()}")
+        _must_run(child)
         if time.monotonic() > give_up_at_s:
             raise Ended(f"{child.name} was not ready within {_READY_WITHIN_S:.0f} s: {child.last_words()}")
         time.sleep(_LOOK_EVERY_S)
+    _must_run(child)  # or somebody else answered on its port
+
+
+def _must_run(child: Child) -> None:
+    if not child.running:
+        raise Ended(f"{child.name} ended: {child.last_words()}")
 
 
 def _is_ready(address: str, path: str, *, https: bool) -> bool:

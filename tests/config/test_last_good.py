@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from scaler.config.convert import local_providers
 from scaler.config.faults import ConfigError
 from scaler.config.last_good import load_at_start, load_last_good, save_last_good
 from tests.builders.fleet_yaml import a_fleet, text_of
@@ -68,7 +69,8 @@ def test_a_bad_file_starts_with_the_last_good_and_says_why(tmp_path: Path, bad: 
         path.write_text(bad)
     start = load_at_start(path, kept)
     assert start.text == GOOD
-    assert start.fleet.spec.stages[0].pools[0].provider.state_dir == str(tmp_path / "cloud")
+    (provider,) = local_providers(start.fleet).values()
+    assert provider.state_dir == str(tmp_path / "cloud")
     assert [fault.file for fault in start.faults] == [str(path)]
 
 

@@ -153,7 +153,7 @@ def test_every_rule_of_the_job_arrives() -> None:
 
 
 def test_provider_settings_by_pool() -> None:
-    (provider,) = convert.providers(a_full_fleet()).values()
+    (provider,) = convert.local_providers(a_full_fleet()).values()
     assert provider.state_dir == "/var/cloud"
     assert provider.command == ("worker", "--ledger={ledger}")
     assert (provider.env, provider.termination_grace_s) == ({"A": "1"}, 1.5)

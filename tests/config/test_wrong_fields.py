@@ -1,17 +1,21 @@
 """Faults inside a fleet: the line names the place, what is wrong and what to do."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import pytest
 
 from policies.registry import SIZING
-from scaler.config.providers import ProviderModel
-from scaler.config.schema import RolloutFleet
 from tests.builders.fleet_yaml import (
+    GONE,
+    a_cluster_fleet,
     a_fleet,
+    a_karpenter_pool,
     a_local_provider,
     a_pool,
     a_stage,
+    a_worker_set,
+    an_asg,
+    an_eks_group,
     an_offering,
     changed,
     faults_of,
@@ -22,12 +26,14 @@ from tests.builders.fleet_yaml import (
 STAGE = ("spec", "stages", 0)
 RAILS = (*STAGE, "guardRails")
 POOL = (*STAGE, "pools", 0)
+PROVIDERS = "auto_scaling_group, eks_node_group, karpenter, local"
 
 WRONG_VALUES: list[tuple[str, tuple[str | int, ...], Any, str]] = [
     ("another version", ("apiVersion",), "headrace.dev/v1",
      "apiVersion: 'headrace.dev/v1' is not known here (use headrace.dev/v1alpha1)"),
     ("a key with a slip", ("spec", "intervall"), "1s", "spec.intervall: unknown key (did you mean interval?)"),
-    ("a key out of the blue", ("metadata", "zzz"), 1, "metadata.zzz: unknown key (known here: labels, name)"),
+    ("a key out of the blue", ("metadata", "zzz"), 1,
+     "metadata.zzz: unknown key (known here: annotations, labels, name, namespace)"),
     ("a name in capitals", ("metadata", "name"), "Demo", "metadata.name: 'Demo' is no name (use up to 63 lower-case"),
     ("a unit that is none", ("spec", "interval"), "10x",
      "spec.interval: '10x' is no duration (write it like \"500ms\""),
@@ -73,9 +79,9 @@ WRONG_VALUES: list[tuple[str, tuple[str | int, ...], Any, str]] = [
     ("an unknown source", (*STAGE, "signals"), {"type": "http"},
      "signals.type: unknown signals 'http' (known: ledger)"),
     ("an unknown provider", (*POOL, "provider", "type"), "asg",
-     "provider.type: unknown provider 'asg' (known: local)"),
+     f"provider: unknown provider 'asg' (known: {PROVIDERS})"),
     ("a provider without type", (*POOL, "provider"), without({"p": a_local_provider()}, "p", "type")["p"],
-     "provider.type: is missing (add it: Who acts on the pool, one of: local)"),
+     f"provider: provider has no type (add type, one of: {PROVIDERS})"),
     ("a pool without offerings", (*POOL, "offerings"), [],
      "offerings: there is nothing in offerings (add one: What can be had"),
     ("a stage without pools", (*STAGE, "pools"), [],
@@ -186,30 +192,76 @@ def test_faults_of_every_kind_are_told_together() -> None:
     ]
 
 
-class Elsewhere(ProviderModel):
-    """A provider whose instances are not on this machine."""
+PROVIDER = (*POOL, "provider")
+WORKER_SET = (*PROVIDER, "workerSet")
+SETS = "daemon_set, deployment, leader_worker_set, ray_cluster"
 
-    one_machine: ClassVar[bool] = False
-    type: Literal["elsewhere"] = "elsewhere"
+WRONG_IN_A_CLUSTER: list[tuple[str, dict[str, Any], tuple[str | int, ...], Any, str]] = [
+    ("a group without name", an_asg(), (*PROVIDER, "group"), GONE, "provider.group: is missing (add it: Name of the group)"),
+    ("a group with an empty name", an_asg(), (*PROVIDER, "group"), "", "provider.group: '' cannot be used (write at least"),
+    ("a group called by a number", an_asg(), (*PROVIDER, "group"), 7, "provider.group: 7 is no text (put it in quotes)"),
+    ("an unknown way up", an_asg(), (*PROVIDER, "up"), "push",
+     "provider.up: 'push' is not known here (use launch_instances or set_desired_capacity)"),
+    ("a key of another provider", an_asg(), (*PROVIDER, "nodePool"), "x",
+     "provider.nodePool: unknown key (known here: group, type, up, workerSet)"),
+    ("a name too long for any group", an_asg(), (*PROVIDER, "group"), "g" * 5000,
+     "provider.group: there is too much in group (at most 4096)"),
+    ("no worker set", an_asg(), WORKER_SET, GONE, "provider.workerSet: is missing (add it: What runs the workers on its nodes)"),
+    ("a worker set without type", an_asg(), WORKER_SET, {"name": "w"},
+     f"provider.workerSet: workerSet has no type (add type, one of: {SETS})"),
+    ("an unknown worker set", an_asg(), (*WORKER_SET, "type"), "stateful_set",
+     f"provider.workerSet: unknown workerSet 'stateful_set' (known: {SETS})"),
+    ("a worker set that is a word", an_asg(), WORKER_SET, "workers", "provider.workerSet: 'workers' is no mapping ("),
+    ("a worker set without name", an_asg(), (*WORKER_SET, "name"), GONE,
+     "workerSet.name: is missing (add it: Name of the object)"),
+    ("a worker set in capitals", an_asg(), (*WORKER_SET, "name"), "Workers",
+     "workerSet.name: 'Workers' is no name (use up to 63 lower-case"),
+    ("a namespace in capitals", an_asg(), (*WORKER_SET, "namespace"), "RL",
+     "workerSet.namespace: 'RL' is no name (use up to 63 lower-case"),
+    ("a group of a Deployment", an_eks_group(), (*WORKER_SET, "group"), "x",
+     "workerSet.group: unknown key (known here: name, namespace, type)"),
+    ("no cluster", an_eks_group(), (*PROVIDER, "cluster"), GONE, "provider.cluster: is missing (add it: Name of the EKS"),
+    ("no node group", an_eks_group(), (*PROVIDER, "nodeGroup"), GONE, "provider.nodeGroup: is missing (add it: Name of the"),
+    ("a node group with a slip", an_eks_group(), (*PROVIDER, "nodegroup"), "x",
+     "provider.nodegroup: unknown key (did you mean nodeGroup?)"),
+    ("a flag for rebalancing in quotes", an_eks_group(), (*PROVIDER, "acceptAzRebalance"), "true",
+     "provider.acceptAzRebalance: 'true' is neither true nor false ("),
+    ("no NodePool", a_karpenter_pool(), (*PROVIDER, "nodePool"), GONE,
+     "provider.nodePool: is missing (add it: Name of the NodePool"),
+    ("a NodePool that is none", a_karpenter_pool(), (*PROVIDER, "nodePool"), "A B", "provider.nodePool: 'A B' is no name ("),
+    ("a DaemonSet for Karpenter", a_karpenter_pool(), WORKER_SET, a_worker_set("daemon_set"),
+     "provider.workerSet.type: a DaemonSet makes Karpenter launch nothing: its pods come after nodes (use a deployment,"),
+    ("a RayCluster without group", a_karpenter_pool(), WORKER_SET, {"type": "ray_cluster", "name": "ray"},
+     "workerSet.group: is missing (add it: Name of the worker group"),
+    ("a RayCluster's empty group", a_karpenter_pool(), WORKER_SET, a_worker_set("ray_cluster", group=""),
+     "workerSet.group: there is nothing in group ("),
+    ("a RayCluster's endless group", a_karpenter_pool(), WORKER_SET, a_worker_set("ray_cluster", group="g" * 64),
+     "workerSet.group: there is too much in group (at most 63)"),
+    ("a file for a ledger", an_asg(), ("spec", "ledger"), {"type": "sqlite", "path": "/l.db"},
+     "spec.ledger.type: SQLite is refused in a cluster, and pool spot is not on this machine (use a ledger of type valkey)"),
+    ("a fleet's namespace in capitals", an_asg(), ("metadata", "namespace"), "RL", "metadata.namespace: 'RL' is no name ("),
+]  # fmt: skip
 
 
-def moved_elsewhere(fleet: RolloutFleet) -> RolloutFleet:
-    stage = fleet.spec.stages[0]
-    pool = stage.pools[0].model_copy(update={"provider": Elsewhere()})
-    stage = stage.model_copy(update={"pools": (pool,)})
-    return fleet.model_copy(update={"spec": fleet.spec.model_copy(update={"stages": (stage,)})})
+@pytest.mark.parametrize(
+    ("pool", "path", "value", "line"),
+    [row[1:] for row in WRONG_IN_A_CLUSTER],
+    ids=[row[0] for row in WRONG_IN_A_CLUSTER],
+)
+def test_one_wrong_value_in_a_cluster_is_one_line(
+    pool: dict[str, Any], path: tuple[str | int, ...], value: Any, line: str
+) -> None:
+    document = a_cluster_fleet(pool)
+    assert not faults_of(document)
+    wrong = without(document, *path) if value is GONE else changed(document, *path, to=value)
+    (fault,) = faults_of(wrong)
+    assert line in str(fault)
 
 
-def test_sqlite_is_refused_in_a_cluster() -> None:
-    (problem,) = moved_elsewhere(the_fleet()).spec.problems()
-    assert problem.location == ("ledger", "type")
-    assert problem.message == "SQLite is refused in a cluster, and pool spot is not on this machine"
-    assert problem.remedy == "use a ledger of type valkey"
-
-
-def test_valkey_is_welcome_in_a_cluster() -> None:
-    valkey = {"type": "valkey", "url": "valkeys://store:6379/0"}
-    assert not list(moved_elsewhere(the_fleet(a_fleet(ledger=valkey))).spec.problems())
+def test_too_many_pools_or_offerings_are_told_in_one_line_each() -> None:
+    offerings = [an_offering(zone=f"z{number}") for number in range(65)]
+    (fault,) = faults_of(changed(a_fleet(), *POOL, "offerings", to=offerings))
+    assert "offerings: there is too much in offerings (at most 64)" in str(fault)
 
 
 def test_the_floor_is_paid_from_the_cheapest_pools_first() -> None:

@@ -224,12 +224,13 @@ def plans_are_carried_out_before_they_are_persisted(patch: pytest.MonkeyPatch) -
     persist, observe = Controller._persist, Controller._observe
     late: dict[Controller, tuple[Any, ...]] = {}
 
-    def remember(self: Controller, *args: Any) -> None:
+    async def remember(self: Controller, *args: Any) -> bool:
         self._memory, late[self] = args[0].memory, args
+        return True
 
     async def write(self: Controller) -> Any:
         if self in late:
-            persist(self, *late.pop(self))
+            await persist(self, *late.pop(self))
         return await observe(self)
 
     patch.setattr(Controller, "_persist", remember)

@@ -6,12 +6,14 @@ from scaler.act.base import LaunchOutcome, LaunchResult
 from scaler.model.interruption import InterruptionNotice
 from scaler.model.plan import LaunchReplica, TerminateReplica
 from scaler.model.spec import FleetSpec
+from scaler.runtime.launcher import THROTTLE_WAIT_S
 from tests.faults.cloud import Cloud, Machine
 from tests.faults.plan_rules import PlanRules
 from tests.faults.tally import Tally, WorkerFacts
 from tests.faults.virtual_loop import START_S, HostClock
 from tests.faults.watch import Watch
 
+_ROUNDING_S = 1e-6
 _JUST_REGISTERED_S = 15.0
 """A worker that registers while the order to end its instance is under way cannot be known."""
 
@@ -36,6 +38,7 @@ class ControllerCallRules:
         self._plans = plans
         self._spec = spec
         self._registered_s = registered_s
+        self._throttled_s: dict[str, float] = {}
         self.lost_place = False
 
     def listed(self, pool: str, machines: tuple[Machine, ...]) -> None:
@@ -50,6 +53,8 @@ class ControllerCallRules:
         """See `CallRules`."""
         self._watch.event("calls launch", command.token, command.offering_id)
         self._check_place("launch")
+        if self._since_throttled_s(command.pool) + _ROUNDING_S < THROTTLE_WAIT_S:
+            self._watch.broke("throttling", f"{command.pool} was called again right after it throttled")
         if not self._plans.is_persisted(command):
             self._watch.broke(
                 "journal", f"{command.token} was called for before it was persisted, or is another launch"
@@ -58,8 +63,16 @@ class ControllerCallRules:
     def launch_answered(self, command: LaunchReplica, outcome: LaunchOutcome) -> None:
         """See `CallRules`."""
         self._watch.event("launch answered", command.token, outcome.result)
+        if outcome.result is LaunchResult.THROTTLED:
+            if self._since_throttled_s(command.pool) >= THROTTLE_WAIT_S:
+                self._throttled_s[command.pool] = self._clock.monotonic_s()
+            return
+        self._throttled_s.pop(command.pool, None)
         refused = outcome.result not in (LaunchResult.LAUNCHED, LaunchResult.ALREADY)
         self._plans.launch_answered(command, refused=refused)
+
+    def _since_throttled_s(self, pool: str) -> float:
+        return self._clock.monotonic_s() - self._throttled_s.get(pool, float("-inf"))
 
     def terminate_called(self, command: TerminateReplica, machines: tuple[Machine, ...]) -> None:
         """See `CallRules`."""

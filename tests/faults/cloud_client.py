@@ -1,14 +1,14 @@
 """The cloud as one controller reaches it: a pool's actor, and the source of notices."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
-from scaler.act.base import LaunchOutcome, PoolObservation, PoolUnavailable
-from scaler.interruptions.base import SourceHealth
+from scaler.act.base import LaunchOutcome, OfferingFacts, PoolObservation, PoolUnavailable
+from scaler.interruptions.base import SourceHealth, Unacknowledged
 from scaler.model.interruption import InterruptionNotice
-from scaler.model.plan import LaunchReplica, TerminateReplica
+from scaler.model.plan import DetachReplica, LaunchReplica, TerminateReplica
 from tests.faults.cloud import TRAINER_INSTANCE, Cloud, Machine
 from tests.faults.virtual_loop import HostClock
 
@@ -62,6 +62,14 @@ class Actor:
         self._rules.launch_answered(command, outcome)
         return outcome
 
+    async def detach(self, command: DetachReplica) -> tuple[str, ...]:
+        """As `PoolActor`: this cloud has no groups."""
+        return ()
+
+    def facts(self) -> Mapping[str, OfferingFacts]:
+        """As `PoolActor`."""
+        return {}
+
     async def terminate(self, command: TerminateReplica) -> tuple[str, ...]:
         machines = tuple(self._cloud.machines[name] for name in command.instance_ids if name in self._cloud.machines)
         self._rules.terminate_called(command, machines)
@@ -98,7 +106,7 @@ class Actor:
             raise PoolUnavailable("the answer got lost")
 
 
-class Notices:
+class Notices(Unacknowledged):
     """A `NoticeSource`: level-based, duplicates, foreign and malformed ones included."""
 
     def __init__(self, cloud: Cloud, rules: CallRules) -> None:

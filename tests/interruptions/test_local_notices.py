@@ -5,13 +5,15 @@ import pytest
 
 from scaler.interruptions.local import POLL_S, LocalNoticeSettings, LocalNoticeSource
 from scaler.interruptions.registry import make_source
-from scaler.model.interruption import InterruptionNotice, NoticeKind
+from scaler.model.interruption import HINT_TTL_S, InterruptionNotice, NoticeKind
 from tests.builders.local import ManualClock, Site
 
 
 def a_notice(instance_id: str, deadline_s: float | None = 120.0) -> InterruptionNotice:
     kind = NoticeKind.SPOT_INTERRUPTION if deadline_s is not None else NoticeKind.REBALANCE_RECOMMENDATION
-    return InterruptionNotice(instance_id=instance_id, kind=kind, noticed_at_s=100.0, deadline_s=deadline_s)
+    return InterruptionNotice(
+        instance_id=instance_id, kind=kind, noticed_at_s=ManualClock().at_s, deadline_s=deadline_s
+    )
 
 
 def a_source(site: Site) -> LocalNoticeSource:
@@ -35,6 +37,15 @@ async def test_notices_stand_by_deadline_with_those_that_have_none_last(recorded
     assert await source.current() == notices, "told every time"
     health = source.health()
     assert (health.received, health.duplicates, health.answered_at_s) == (3, 0, recorded.clock.at_s)
+
+
+async def test_bug_016_a_rebalance_recommendation_is_forgotten_and_an_interruption_is_not(recorded: Site) -> None:
+    recorded.state.write_notice(a_notice("i-1", None))
+    recorded.state.write_notice(a_notice("i-2", recorded.clock.at_s + 120.0))
+    source = a_source(recorded)
+    assert len(await source.current()) == 2
+    recorded.clock.at_s += HINT_TTL_S
+    assert [each.instance_id for each in await source.current()] == ["i-2"]
 
 
 async def test_before_there_is_a_folder_there_are_no_notices(tmp_path: Path) -> None:

@@ -33,6 +33,17 @@ class WorkerPod:
     terminating: bool
     unschedulable: bool = False
     """The scheduler found no node for it."""
+    offering_id: str = ""
+    """Of the launch that it answers; empty where none is noted. Where it runs is told by its node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingLaunch:
+    """A launch that the object has noted and that no pod answers yet; `remove` takes its token for a replica's key."""
+
+    token: str
+    offering_id: str
+    since_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +54,8 @@ class WorkerSetView:
     pods: tuple[WorkerPod, ...]
     desired: int | None
     """Replicas that the object asks for; None where it has no count (a DaemonSet)."""
+    waiting: tuple[WaitingLaunch, ...] = ()
+    """Launches whose pods are still to come: they count, or a list made too early would have them launched again."""
     refused_reason: str | None = None
     """Why it may not be written: another owner of its count (HPA, ScaledObject, Ray's autoscaler, Kueue), a wrong shape."""
 

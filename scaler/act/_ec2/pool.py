@@ -1,0 +1,97 @@
+"""The actor of a pool on one Auto Scaling group, whoever owns the group: listing, and the ways to launching and ending."""
+
+from collections.abc import Mapping
+
+import structlog
+
+from scaler.act._ec2.calls import unavailable
+from scaler.act._ec2.ending import Ending
+from scaler.act._ec2.launching import Launching
+from scaler.act._ec2.members import FLEET_TAG, GROUP_TAG, POOL_TAG, PROTECTED_TAG, REPLICA_TAG, TOKEN_TAG
+from scaler.act._ec2.site import PROTECT_AT_ONCE, Site
+from scaler.act.base import LaunchOutcome, OfferingFacts, PoolObservation
+from scaler.model.plan import DetachReplica, LaunchReplica, TerminateReplica
+
+log = structlog.get_logger()
+
+_OURS = (FLEET_TAG, POOL_TAG, REPLICA_TAG, TOKEN_TAG, GROUP_TAG, PROTECTED_TAG)
+
+
+class GroupPool:
+    """A `PoolActor` on the group of `site`."""
+
+    def __init__(self, site: Site, *, falls_back: bool) -> None:
+        self._site = site
+        self._launching = Launching(site=site, falls_back=falls_back)
+        self._ending = Ending(site=site)
+
+    async def observe(self) -> PoolObservation:
+        """List everything of this fleet's in the group, and what has left it.
+
+        Raises:
+            PoolUnavailable: AWS does not tell all of it.
+        """
+        sight = await self._site.look()
+        if sight.reading.group is not None:
+            await self._site.place.news.refresh(self._site.offerings)
+        return PoolObservation(
+            listed_at_s=sight.reading.listed_at_s,
+            instances=sight.view.instances(),
+            refused_reason=sight.refused_reason,
+        )
+
+    async def launch(self, command: LaunchReplica) -> LaunchOutcome:
+        """As `PoolActor.launch`.
+
+        Raises:
+            PoolUnavailable: it may have been carried out, or is not finished: the same token has to come again.
+        """
+        return await self._launching.launch(command)
+
+    async def terminate(self, command: TerminateReplica) -> tuple[str, ...]:
+        """As `PoolActor.terminate`.
+
+        Raises:
+            NotYet: a pod has to be gone first, or the group may not shrink now.
+            PoolUnavailable: AWS does not answer.
+        """
+        return await self._ending.terminate(command)
+
+    async def detach(self, command: DetachReplica) -> tuple[str, ...]:
+        """As `PoolActor.detach`; raises as `terminate`."""
+        return await self._ending.detach(command)
+
+    def facts(self) -> Mapping[str, OfferingFacts]:
+        """As `PoolActor.facts`."""
+        return self._site.place.news.facts(self._site.offerings)
+
+    async def release(self) -> tuple[str, ...]:
+        """Take our tags, and the protection that we set, off this fleet's instances; returns their ids. They run on.
+
+        Raises:
+            PoolUnavailable: AWS does not answer; what was done stays done.
+        """
+        place, sight = self._site.place, await self._site.look()
+        members = sight.view.members
+        bare = [i for i, m in members.items() if m.attached and PROTECTED_TAG in m.tags]
+        with unavailable():
+            for start in range(0, len(bare), PROTECT_AT_ONCE):
+                await place.aws.call(
+                    "autoscaling",
+                    "SetInstanceProtection",
+                    AutoScalingGroupName=place.group,
+                    InstanceIds=bare[start : start + PROTECT_AT_ONCE],
+                    ProtectedFromScaleIn=False,
+                )
+            if members:
+                await place.aws.call(
+                    "ec2", "DeleteTags", Resources=sorted(members), Tags=[{"Key": key} for key in _OURS]
+                )
+        place.reader.wrote()
+        return tuple(sorted(members))
+
+    async def close(self) -> None:
+        """Leave the group to the other fleets; instances stay."""
+        self._site.place.sharing.leave(self._site.who.fleet)
+        if self._site.worker_set is not None:
+            await self._site.worker_set.close()

@@ -1,0 +1,92 @@
+"""One reading of a group: Auto Scaling's description and EC2's instances, of about one moment, whole or not at all.
+
+Policy: three calls whatever the size (a page of EC2 holds 1,000 instances), shared by all who ask within a moment; what is
+written makes the next reader read anew. Instances that have left the group are found by our tag.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scaler.act._ec2.calls import whole
+from scaler.act._ec2.members import AWS_GROUP_TAG, GROUP_TAG, Member, join
+from scaler.aws.contract import Aws
+from scaler.model.clock import Clock
+
+_EXISTS = {"Name": "instance-state-name", "Values": ["pending", "running", "shutting-down", "stopping", "stopped"]}
+_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """`group` is None where there is none of that name."""
+
+    listed_at_s: float
+    begun_s: float
+    """On the monotonic clock."""
+    group: Mapping[str, Any] | None
+    members: Mapping[str, Member]
+
+    @property
+    def desired(self) -> int:
+        """What the group is told to hold."""
+        return int(self.group["DesiredCapacity"]) if self.group else 0
+
+    @property
+    def live(self) -> int:
+        """Instances that the desired capacity counts."""
+        return sum(member.counted for member in self.members.values())
+
+    def size(self, which: str) -> int:
+        """`MinSize` or `MaxSize`."""
+        return int(self.group[which]) if self.group else 0
+
+
+class GroupReader:
+    """See the module's docstring."""
+
+    def __init__(self, aws: Aws, group: str, clock: Clock) -> None:
+        self._aws = aws
+        self._group = group
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._last: Reading | None = None
+        self._void_before_s = float("-inf")
+
+    async def read(self, max_age_s: float) -> Reading:
+        """A reading that was begun at most `max_age_s` ago, and after everything that was written.
+
+        Raises:
+            AwsError: a part of it could not be had.
+        """
+        not_before_s = self._clock.monotonic_s() - max_age_s
+        async with self._lock:
+            last = self._last
+            if last is None or last.begun_s < not_before_s or last.begun_s <= self._void_before_s:
+                self._last = last = await self._read()
+            return last
+
+    def wrote(self) -> None:
+        """What was read before now may be wrong."""
+        self._void_before_s = self._clock.monotonic_s()
+
+    async def _read(self) -> Reading:
+        listed_at_s, begun_s = self._clock.now_s(), self._clock.monotonic_s()
+        groups, inside, ours = await whole(
+            self._aws.call("autoscaling", "DescribeAutoScalingGroups", AutoScalingGroupNames=[self._group]),
+            self._instances(AWS_GROUP_TAG),
+            self._instances(GROUP_TAG),
+        )
+        group = next(iter(groups.get("AutoScalingGroups", ())), None)
+        return Reading(
+            listed_at_s=listed_at_s,
+            begun_s=begun_s,
+            group=group,
+            members=join(group, (*inside, *ours), listed_at_s + (self._aws.ahead_s() or 0.0)),
+        )
+
+    async def _instances(self, tag: str) -> list[Mapping[str, Any]]:
+        filters = [{"Name": f"tag:{tag}", "Values": [self._group]}, _EXISTS]
+        found = await self._aws.pages("ec2", "DescribeInstances", "Reservations", Filters=filters, MaxResults=_PAGE)
+        return [instance for reservation in found for instance in reservation["Instances"]]

@@ -1,0 +1,1 @@
+"""The rows of the trainers' guard, by subject: disruption, scheduling, capacity, health."""

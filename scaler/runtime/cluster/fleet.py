@@ -1,0 +1,347 @@
+"""One fleet of a cluster: its configuration, controller, nodes, guard, status and Events, in a task group of their own.
+
+Policy: a fleet that breaks is begun anew after a while, and no other fleet hears of it; only a lost leadership, or a later
+leader's epoch, is everybody's. A fleet that was deleted is let go: nothing of its capacity is touched.
+Invariants: nothing is decided before the journal carries our epoch.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from scaler.act.nodes import NodeKeeper, NodeMark
+from scaler.act.trainer_repairs import TrainerRepairs
+from scaler.config.convert import job_settings, ledger_url
+from scaler.config.schema import RolloutFleet
+from scaler.decide import decide
+from scaler.guard.protect import Protector
+from scaler.guard.watch import GuardWatch, trainers_of
+from scaler.kube.contract import ROLLOUT_FLEETS, NotFound
+from scaler.kube.facts import FLEET_LABEL, NodeFacts
+from scaler.ledger.contract import Ledger, StaleEpoch
+from scaler.ledger.registry import open_ledger
+from scaler.model.job import JobSettings
+from scaler.observe.ledger_watch import LedgerWatch
+from scaler.observe.offerings import OfferingMemory
+from scaler.observe.registry import open_source
+from scaler.observe.signals import SignalSource, SourceContext
+from scaler.observe.trainers import Ports, TrainerObserver
+from scaler.runtime.averaging import averaged_over_s
+from scaler.runtime.cluster.kube_journal import KubeJournal
+from scaler.runtime.cluster.pools import ClusterActors, places_of
+from scaler.runtime.cluster.reporter import Reporter
+from scaler.runtime.cluster.shared import Shared
+from scaler.runtime.drainer import Drainer
+from scaler.runtime.ender import Ender
+from scaler.runtime.executor import Executor
+from scaler.runtime.fleet_events import fleet_of
+from scaler.runtime.fleet_source import FleetKey
+from scaler.runtime.housekeeping import keep_house
+from scaler.runtime.job_rules import JobRules
+from scaler.runtime.journal import Journal
+from scaler.runtime.kube_config import KubeConfigWatch
+from scaler.runtime.launcher import Launcher
+from scaler.runtime.ledger_thread import LedgerThread
+from scaler.runtime.loop import Controller, Parts
+from scaler.runtime.marks import NodeMarks
+from scaler.runtime.outcomes import Outcomes
+from scaler.runtime.pool_watch import PoolWatch
+from scaler.runtime.status_writer import StatusWriter
+from scaler.telemetry.events import EventRecorder
+from scaler.telemetry.metrics import Metrics
+from scaler.telemetry.readout import Readout
+
+log = structlog.get_logger()
+
+_FIRST_RETRY_S = 2.0
+_LONGEST_RETRY_S = 60.0
+
+
+class FleetRunner:
+    """See the module's docstring."""
+
+    def __init__(self, shared: Shared, key: FleetKey, *, epoch: int, identity: str) -> None:
+        self._shared = shared
+        self._key = key
+        self._epoch = epoch
+        self._identity = identity
+        self._controller: Controller | None = None
+        self._journal: KubeJournal | None = None
+        self._config: KubeConfigWatch | None = None
+        self._stopped = asyncio.Event()
+        self.began_s = shared.clock.monotonic_s()
+        """When this run of the fleet began, monotonic."""
+        self.name = f"{key.namespace}.{key.name}"
+        self.metrics = Metrics(shared.clock, lambda: self.readout)
+
+    @property
+    def readout(self) -> Readout:
+        """The last tick."""
+        return self._controller.readout if self._controller else Readout(leading=True, leader_epoch=self._epoch)
+
+    def decisions(self, last: int) -> list[dict[str, Any]]:
+        """The last decisions of this process, newest first."""
+        return self._journal.decisions(last) if self._journal else []
+
+    @property
+    def running(self) -> bool:
+        """Whether it decides: not while it cannot be begun, nor once its object is gone."""
+        return self._controller is not None
+
+    def config_json(self) -> dict[str, Any]:
+        """The configuration in use, for the status."""
+        config = self._config
+        if config is None:
+            return {"ok": False, "digest": "", "faults": ["not read yet"]}
+        return {"ok": not config.faults, "digest": config.digest, "faults": list(config.faults)}
+
+    def stop(self) -> None:
+        """The fleet is no more: let it go."""
+        self._stopped.set()
+
+    async def run(self) -> None:
+        """Until cancelled, or the fleet is gone; begun anew after whatever breaks.
+
+        Raises:
+            StaleEpoch: a later leader acts.
+        """
+        wait_s = _FIRST_RETRY_S
+        while not self._stopped.is_set():
+            self.began_s = began_s = self._shared.clock.monotonic_s()
+            try:
+                await self._once()
+                return
+            except* NotFound:
+                log.info("fleet_gone", fleet=self.name)
+                self._stopped.set()
+            except* StaleEpoch:
+                raise
+            except* Exception:
+                log.exception("fleet_broke", fleet=self.name)
+            if self._shared.clock.monotonic_s() - began_s > _LONGEST_RETRY_S:
+                wait_s = _FIRST_RETRY_S
+            self._controller = None
+            await self._shared.clock.sleep(wait_s)
+            wait_s = min(_LONGEST_RETRY_S, 2 * wait_s)
+
+    async def _once(self) -> None:
+        shared, key = self._shared, self._key
+        config = KubeConfigWatch(
+            shared.kube, namespace=key.namespace, name=key.name, clock=shared.clock, metrics=self.metrics
+        )
+        await config.start()
+        self._config = config
+        self._journal = journal = await self._open_journal()
+        fleet = config.fleet
+        calls, slow_calls = (LedgerThread(_opener(fleet)) for _ in range(2))
+        try:
+            async with asyncio.TaskGroup() as group:
+                work = group.create_task(self._work(config, journal, calls, slow_calls, group))
+                ways = [group.create_task(event.wait()) for event in (config.gone, self._stopped)]
+                await asyncio.wait((work, *ways), return_when=asyncio.FIRST_COMPLETED)
+                log.info("fleet_gone", fleet=self.name)
+                raise _Gone
+        except* _Gone:
+            self._stopped.set()
+        finally:
+            self._controller = None
+            for each in (calls, slow_calls):
+                each.close()
+            journal.close()
+            shared.hub.leave(self.name)
+            shared.owners.forget(self.name)
+            self._journal = None
+
+    async def _open_journal(self) -> KubeJournal:
+        key = self._key
+        owner = {
+            "apiVersion": ROLLOUT_FLEETS.api_version,
+            "kind": ROLLOUT_FLEETS.kind,
+            "name": key.name,
+            "uid": key.uid,
+        }
+        file = self._shared.state_dir / key.namespace / f"{key.name}-{self._epoch}.sqlite"
+        journal = KubeJournal(
+            self._shared.kube,
+            namespace=key.namespace,
+            fleet=key.name,
+            owner=owner,
+            epoch=self._epoch,
+            decisions=Journal(file),
+        )
+        await journal.open()
+        return journal
+
+    async def _work(
+        self,
+        config: KubeConfigWatch,
+        journal: KubeJournal,
+        calls: LedgerThread,
+        slow_calls: LedgerThread,
+        group: asyncio.TaskGroup,
+    ) -> None:
+        shared, key = self._shared, self._key
+        events = EventRecorder(
+            shared.kube, clock=shared.clock, about=fleet_of(key.namespace, key.name, key.uid), identity=self._identity
+        )
+        guard, protector = self._guard(config)
+        keeper = self._keeper(protector)
+        actors = ClusterActors(shared, lambda: config.fleet, protector.guards, group)
+        reporter = Reporter(
+            clock=shared.clock,
+            config=config,
+            guard=guard,
+            events=events,
+            writer=StatusWriter(
+                shared.kube,
+                clock=shared.clock,
+                namespace=key.namespace,
+                name=key.name,
+                uid=key.uid,
+                seen=lambda: config.body,
+            ),
+            identity=self._identity,
+        )
+        self._controller = controller = self._build(config, journal, calls, actors, keeper, protector, reporter)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(controller.run(tasks))
+                tasks.create_task(config.watch(controller.wake))
+                tasks.create_task(keep_house(slow_calls, shared.clock, lambda: not config.spec.dry_run))
+                tasks.create_task(keeper.run())
+                tasks.create_task(guard.run())
+                tasks.create_task(reporter.run())
+                tasks.create_task(events.run())
+        finally:
+            await actors.close()
+
+    def _guard(self, config: KubeConfigWatch) -> tuple[GuardWatch, Protector]:
+        shared = self._shared
+        protector = Protector(
+            clock=shared.clock,
+            nodes=shared.nodes,
+            pods=shared.pods,
+            trainers=lambda: trainers_of(config.spec),
+            fleet=lambda: self.name,
+            places=lambda: places_of(config.fleet),
+            count=lambda kind: self.metrics.trainer_vetoes.labels(kind).inc(),
+        )
+        watch = GuardWatch(
+            clock=shared.clock,
+            observer=TrainerObserver(
+                Ports(kube=shared.kube, nodes=shared.nodes, pods=shared.pods, aws=shared.aws, clock=shared.clock)
+            ),
+            repairs=TrainerRepairs(
+                kube=shared.kube,
+                aws=shared.aws,
+                clock=shared.clock,
+                count=lambda kind, outcome: self.metrics.trainer_repairs.labels(kind.value, outcome.value).inc(),
+            ),
+            protector=protector,
+            spec=lambda: config.spec,
+            places=lambda: places_of(config.fleet),
+            leads=shared.leading,
+        )
+        return watch, protector
+
+    def _keeper(self, protector: Protector) -> NodeKeeper:
+        shared = self._shared
+
+        def marked(mark: NodeMark, after_s: float) -> None:
+            if mark.noticed_at_s is not None:
+                self.metrics.notice_to_taint.observe(max(0.0, after_s))
+
+        def objection(node: NodeFacts) -> str | None:
+            owner = node.labels.get(FLEET_LABEL)
+            if owner and owner != self.name:
+                return f"it belongs to fleet {owner}"
+            return protector.against_node(node.name, node.uid)
+
+        return NodeKeeper(
+            kube=shared.kube,
+            nodes=shared.nodes,
+            pods=shared.pods,
+            clock=shared.clock,
+            fleet=self.name,
+            objection=objection,
+            marked=marked,
+            may_act=shared.leading,
+        )
+
+    def _build(
+        self,
+        config: KubeConfigWatch,
+        journal: KubeJournal,
+        calls: LedgerThread,
+        actors: ClusterActors,
+        keeper: NodeKeeper,
+        protector: Protector,
+        reporter: Reporter,
+    ) -> Controller:
+        shared, metrics, clock = self._shared, self.metrics, self._shared.clock
+        offerings, outcomes = OfferingMemory(), Outcomes(clock, metrics, reporter.outcome)
+        watch = LedgerWatch(calls, clock)
+        executor = Executor(
+            launcher=Launcher(
+                clock=clock, offerings=offerings, outcomes=outcomes, metrics=metrics, may_act=shared.leading
+            ),
+            drainer=Drainer(clock=clock, calls=calls, outcomes=outcomes, metrics=metrics, epoch=self._epoch),
+            ender=Ender(clock=clock, calls=calls, outcomes=outcomes, may_act=shared.leading),
+            outcomes=outcomes,
+            objection=protector.objection,
+        )
+        notices = shared.hub.join(self.name, self._wake)
+        return Controller(
+            Parts(
+                clock=clock,
+                config=config,
+                actors=actors,
+                rules=JobRules(calls, lambda: _rules(config)),
+                ledger=watch,
+                signals=_signals(config, watch, shared),
+                pools=PoolWatch(),
+                notices=notices,
+                offerings=offerings,
+                executor=executor,
+                journal=journal,
+                metrics=metrics,
+                leader_epoch=self._epoch,
+                decide=decide,
+                marks=NodeMarks(keeper),
+                may_act=shared.leading,
+                after_turn=lambda readout: self._after(readout, reporter),
+            )
+        )
+
+    def _wake(self) -> None:
+        if self._controller is not None:
+            self._controller.wake.set()
+
+    def _after(self, readout: Readout, reporter: Reporter) -> None:
+        if readout.snapshot is not None:
+            replicas = (replica for stage in readout.snapshot.stages for replica in stage.replicas)
+            self._shared.owners.listed(self.name, (each for replica in replicas for each in replica.instance_ids))
+        reporter.tick(readout)
+
+
+class _Gone(Exception):
+    """The fleet's object was deleted."""
+
+
+def _rules(config: KubeConfigWatch) -> JobSettings | None:
+    return None if config.spec.dry_run else job_settings(config.fleet)
+
+
+def _signals(config: KubeConfigWatch, watch: LedgerWatch, shared: Shared) -> dict[str, SignalSource]:
+    fleet = config.fleet
+    context = SourceContext(ledger=watch, clock=shared.clock, averaged_over_s=averaged_over_s(fleet.spec.interval_s))
+    names = {stage.name.value: stage.signals.type for stage in fleet.spec.stages}
+    sources = {name: open_source(name, context) for name in set(names.values())}
+    return {stage: sources[name] for stage, name in names.items()}
+
+
+def _opener(fleet: RolloutFleet) -> Callable[[], Ledger]:
+    """The URL is read anew each time: a mounted secret changes."""
+    return lambda: open_ledger(ledger_url(fleet), fleet.job_name)

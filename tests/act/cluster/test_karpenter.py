@@ -1,0 +1,116 @@
+"""Real Karpenter gives our replicas nodes, replaces those that it disrupts, and loses those whose replica we end."""
+
+from contextlib import suppress
+
+import pytest
+
+from scaler.act.base import Instance, InstanceState, LaunchResult, NotYet
+from scaler.act.karpenter import KarpenterPool, KarpenterSettings, make
+from scaler.act.worker_sets.registry import make_worker_set
+from scaler.kube.contract import DEPLOYMENTS, NODE_CLAIMS, NODE_POOLS, Json, Resource
+from scaler.model.capacity import CapacityType, Offering
+from tests.builders.karpenter import launch, terminate
+from tests.builders.kube import deployment, node_pool
+from tests.builders.live_worker_sets import Live, live
+from tests.cluster.control_plane import ControlPlane
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+
+NODE_CLASSES = Resource(
+    group="karpenter.kwok.sh", version="v1alpha1", plural="kwoknodeclasses", kind="KWOKNodeClass", namespaced=False
+)
+SPOT = Offering(instance_type="g6e.48xlarge", zone="us-west-2a", capacity_type=CapacityType.SPOT, price_usd_per_h=12.0)
+
+
+async def _begun(world: Live, replicas: int) -> KarpenterPool:
+    where = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["us-west-2a"]}
+    node_class, pool = node_pool(world.name, requirements=[where])
+    await world.create(NODE_CLASSES, node_class)
+    await world.create(NODE_POOLS, pool)
+    selector = {"karpenter.sh/nodepool": world.name}
+    await world.create(DEPLOYMENTS, deployment("w", replicas, within=world.name, gpus=8, nodeSelector=selector))
+    settings = KarpenterSettings(
+        kube=world.kube,
+        nodes=world.nodes,
+        claims=world.claims,
+        worker_set=make_worker_set("deployment", world.settings("w"), clock=world.clock),
+        node_pool=world.name,
+        fleet=f"{world.name}.f",
+        offerings=(SPOT,),
+    )
+    return make(settings, pool="pool", clock=world.clock)
+
+
+async def _running(world: Live, actor: KarpenterPool, count: int) -> dict[str, Instance]:
+    async def look() -> dict[str, Instance] | None:
+        listed = (await actor.observe()).instances
+        assert len([each for each in listed if each.state is not InstanceState.SHUTTING_DOWN]) <= count
+        ready = all(each.state is InstanceState.RUNNING for each in listed)
+        return {each.instance_id: each for each in listed} if ready and len(listed) == count else None
+
+    return await world.until(look)
+
+
+async def _claims(world: Live) -> list[Json]:
+    listed = await world.kube.list(NODE_CLAIMS, label_selector=f"karpenter.sh/nodepool={world.name}")
+    return list(listed.items)
+
+
+async def _away(world: Live) -> None:
+    await world.kube.delete(NODE_POOLS, world.name)
+
+    async def gone() -> bool | None:
+        return not await _claims(world) or None
+
+    await world.until(gone)
+    await world.kube.delete(NODE_CLASSES, world.name)
+
+
+async def test_launches_get_nodes_and_an_ended_replica_takes_its_own_node_along(
+    karpenter_cluster: ControlPlane,
+) -> None:
+    async with live(karpenter_cluster, "kp-scale", node_pool="kp-scale") as world:
+        actor = await _begun(world, 2)
+        before = await _running(world, actor, 2)
+        results = [(await actor.launch(launch(token, SPOT))).result for token in ("a", "b", "a")]
+        assert results == [LaunchResult.LAUNCHED, LaunchResult.LAUNCHED, LaunchResult.ALREADY]
+        listed = await _running(world, actor, 4)
+        assert {each.launch_token for name, each in listed.items() if name not in before} == {"a", "b"}
+        assert {each.offering_id for each in listed.values()} == {SPOT.offering_id}
+        victim = min(before.values(), key=lambda each: each.instance_id)
+        doomed = victim.node_name
+
+        async def ended() -> bool | None:
+            with suppress(NotYet):
+                await actor.terminate(terminate(victim.replica_id, victim.instance_id))
+            await actor.observe()
+            nodes = {claim["status"].get("nodeName") for claim in await _claims(world)}
+            return doomed not in nodes or None
+
+        await world.until(ended)
+        left = await _running(world, actor, 3)
+        assert left.keys() == listed.keys() - {victim.instance_id}
+        await _away(world)
+
+
+async def test_bug_093_a_disrupted_node_leads_to_one_replacement_and_never_to_more_than_asked_for(
+    karpenter_cluster: ControlPlane,
+) -> None:
+    async with live(karpenter_cluster, "kp-disrupt", node_pool="kp-disrupt") as world:
+        actor = await _begun(world, 3)
+        before = await _running(world, actor, 3)
+        disrupted = min(before.values(), key=lambda each: each.instance_id)
+        (claim,) = [each for each in await _claims(world) if each["status"]["nodeName"] == disrupted.node_name]
+        await world.kube.delete(NODE_CLAIMS, claim["metadata"]["name"])
+
+        async def replaced() -> bool | None:
+            listed = (await actor.observe()).instances
+            live_ones = [each for each in listed if each.state is not InstanceState.SHUTTING_DOWN]
+            assert len(live_ones) <= 3
+            ids = {each.instance_id for each in listed if each.state is InstanceState.RUNNING}
+            return (len(ids) == 3 and disrupted.instance_id not in ids) or None
+
+        await world.until(replaced)
+        after = await _running(world, actor, 3)
+        assert after.keys() > before.keys() - {disrupted.instance_id}
+        await _away(world)
