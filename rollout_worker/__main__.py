@@ -72,16 +72,12 @@ async def _run(options: argparse.Namespace, engine: Engine, counter: TokenCounte
     return code
 
 
-<<<<<<< HEAD
-def _identity(options: argparse.Namespace, instance_id: str) -> WorkerIdentity:
-=======
 def _pacing(options: argparse.Namespace, clock: SystemClock) -> Pacing | None:
     spread_s = options.weights_spread_s
     return Pacing(worker=options.worker, spread_s=spread_s, clock=clock) if spread_s else None
 
 
-def _identity(options: argparse.Namespace) -> WorkerIdentity:
->>>>>>> refs/heads/guard
+def _identity(options: argparse.Namespace, instance_id: str) -> WorkerIdentity:
     return WorkerIdentity(
         worker=options.worker,
         replica_id=options.replica_id,

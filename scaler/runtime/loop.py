@@ -179,6 +179,8 @@ class Controller:
             await parts.executor.act(plan, self._seq, world, group, launches=durable and not spec.paused)
             await parts.notices.recorded(parts.marks.recorded(snapshot, durable=durable))
             await parts.notices.drained(handed_over(snapshot))
+        else:
+            parts.marks.rest()
         if parts.after_turn is not None:
             parts.after_turn(self.readout)
         return plan
