@@ -28,8 +28,6 @@ from tests.builders.node_bed import (
     FOREIGN_TAINT,
     NOW_S,
     OTHER_FLEET,
-    Keeping,
-    NodeBed,
     a_bed,
     a_mark,
     a_victim,
