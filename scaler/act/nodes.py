@@ -121,6 +121,10 @@ class NodeKeeper:
             self._done = {key: done for key, done in self._done.items() if key in marks}
             self._news.set()
 
+    def rest(self) -> None:
+        """Touch nothing from now on, until something is wanted again: marks that stand are left as they are."""
+        self._wanted, self._owned = None, {}
+
     def recorded(self, instance_id: str) -> bool:
         """Whether the node of this instance carries its mark: a crash of ours cannot lose it any more."""
         mark = (self._wanted or {}).get(instance_id)
@@ -217,7 +221,7 @@ class NodeKeeper:
             return  # seen anew at the next look
 
     async def _unmark(self, node: NodeFacts) -> None:
-        await self._patch(node, _unmarking)
+        await self._patch(node, unmarking)
         log.info("node_unmarked", node=node.name)
 
     async def _patch(self, node: NodeFacts, change: Callable[[Json], Json]) -> None:
@@ -318,7 +322,8 @@ def _marking(raw: Json, mark: NodeMark, fleet: str) -> Json:
     return patch
 
 
-def _unmarking(raw: Json) -> Json:
+def unmarking(raw: Json) -> Json:
+    """The patch that takes every mark of ours off a node that looks like `raw`: taint, label, annotations, and our cordon."""
     metadata, spec = raw["metadata"], raw.get("spec") or {}
     had = metadata.get("annotations") or {}
     keys = (DEADLINE_ANNOTATION, EXPIRY_ANNOTATION, MARKED_BY_ANNOTATION, NOTICE_ANNOTATION, CORDONED_ANNOTATION)

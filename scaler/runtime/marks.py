@@ -28,6 +28,10 @@ class Marks(Protocol):
         """Say which nodes are to be marked from now on; returns at once."""
         ...
 
+    def rest(self) -> None:
+        """Nodes are nobody's business now: a dry run."""
+        ...
+
     def recorded(self, snapshot: Snapshot, *, durable: bool) -> frozenset[str]:
         """Instances whose notice a crash cannot lose any more. `durable`: the last turn is in the journal."""
         ...
@@ -37,6 +41,9 @@ class NoMarks:
     """For pools without nodes: the ledger and the journal record everything."""
 
     def want(self, spec: FleetSpec, snapshot: Snapshot, plan: Plan) -> None:
+        """Nothing."""
+
+    def rest(self) -> None:
         """Nothing."""
 
     def recorded(self, snapshot: Snapshot, *, durable: bool) -> frozenset[str]:
@@ -55,7 +62,13 @@ class NodeMarks:
         """See `Marks`."""
         wanted = {mark.instance_id: mark for mark in marks_of(spec, snapshot, plan)}
         self._marked = frozenset(wanted)
-        self._keeper.want(wanted, owned_by(snapshot))
+        # A paused fleet answers notices and takes nothing into possession: `headrace release` would never come to an end.
+        self._keeper.want(wanted, {} if spec.paused else owned_by(snapshot))
+
+    def rest(self) -> None:
+        """See `Marks`."""
+        self._marked = frozenset()
+        self._keeper.rest()
 
     def recorded(self, snapshot: Snapshot, *, durable: bool) -> frozenset[str]:
         """See `Marks`. An instance whose node has not joined keeps its message."""
