@@ -44,6 +44,7 @@ class AutoScalingGroupPool(GroupPool):
             ("auto_scaling_group", settings.group),
             lambda: open_place(settings.aws, settings.group, clock=clock, sync=sync),
         )
+        place.sync = sync
 
         async def judge(reading: Reading) -> str | None:
             return refused(reading, await place.around(reading), settings.offerings, sync=place.sync)

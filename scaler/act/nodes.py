@@ -2,85 +2,75 @@
 
 Policy
 * Level-based: `want` tells every mark that is to stand; the keeper brings nodes there, and keeps at it. A node that has not
-  joined yet is marked when it joins. Marks of this fleet that are not wanted, and anyone's that have run out, are taken away.
+  joined yet is marked when it joins. A mark of this fleet goes when nobody wants it and its instance is known to stay: where
+  the instance is not listed any more, or is ending, the mark stays on its node until it runs out, so that no pod is sent to
+  a machine on its way down. Marks that have run out, anyone's, are taken away.
 * All nodes first: marking never waits for evictions, and no node waits for another's. Nearest deadline first.
 * A node belongs to one fleet: a node of ours without an owner gets our label by compare-and-set, and another's is left alone.
-* One patch a node: taint, cordon, label and annotations together, with the resource version it was computed from, so that a
-  taint that somebody else sets meanwhile is never lost. A conflict is answered by a fresh read.
-* A pod is evicted by UID: first within its budgets, past `deadline - force_s` by deletion. One order for all drains:
-  deadline over budget over grace. Grace is what is left of the deadline, at least a second.
-* Daemons of others and static pods stay; worker pods of the fleet go, a DaemonSet's too: they do not tolerate the taint.
+* One patch a node: taint, cordon, label and annotations together (`node_marks`). A conflict is answered by a fresh read, after
+  which everything is judged anew. What a write answered counts at once; nothing is written twice because a watch lags.
+* A pod is evicted by UID, only from a node that carries our taint: first within its budgets, past `deadline - FORCE_S` by
+  deletion. One order for all drains that are not our own choice: deadline over budget over grace. Grace is the pod's own or
+  what is left of the deadline, at least a second. Each pod is tried again by itself, however the others do.
+* Daemons and static pods stay, and so does what has finished. Worker pods go, a DaemonSet's too; of a replica that goes by our
+  own choice they are left to the pool's actor, which takes the replica out of its worker set by name.
 
 Non-goals: whether a node is to go (the plan says), ending instances (the actors'), trainers (`objection` keeps them out).
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import structlog
 
+from scaler.act.node_marks import (
+    NodeMark,
+    Owned,
+    has_run_out,
+    is_newer,
+    is_tainted,
+    marked_by,
+    marking,
+    owning,
+    undoing,
+)
 from scaler.kube.contract import NODES, PODS, Conflict, Json, KubeApi, KubeError, NotFound, TooMany
 from scaler.kube.facts import (
     DEADLINE_ANNOTATION,
-    DRAIN_TAINT,
-    EXCLUDE_LABEL,
-    EXPIRY_ANNOTATION,
     FLEET_LABEL,
     NOTICE_ANNOTATION,
-    POOL_LABEL,
     NodeFacts,
     NodeIndex,
     PodFacts,
     PodIndex,
 )
+from scaler.kube.reading import node_facts
 from scaler.model.clock import Clock
-from scaler.model.interruption import InterruptionNotice
-from scaler.model.notice_file import dump_notice
+
+__all__ = ["NodeKeeper", "NodeMark", "Owned"]
 
 log = structlog.get_logger()
 
-MARKED_BY_ANNOTATION = "headrace.dev/marked-by"
-"""Key of the fleet whose mark it is."""
-CORDONED_ANNOTATION = "headrace.dev/cordoned"
-"""We cordoned it: only then do we uncordon it."""
-
-_AT_ONCE = 64
-"""Patches in flight; the API client's own rate has the last word."""
+_PATCHES_AT_ONCE = 64
+_EVICTIONS_AT_ONCE = 32
+"""In flight; the API client's own rate has the last word. Apart, so that evictions never hold a mark up."""
+_SETTLE_S = 0.1
+"""A burst of changes is one look: a look goes over every node."""
 _LOOK_EVERY_S = 5.0
-_FORCE_S = 5.0
+_EMPTYING_LOOK_S = 1.0
+FORCE_S = 5.0
 """This long before the deadline a budget has had its say."""
-_EXPIRES_AFTER_S = 1800.0
-"""After the deadline: by then the instance was taken, or reaped."""
-_SAME_DEADLINE_S = 2.0
-"""Annotations hold whole seconds, and two clocks lie between a drain as ordered and as shown."""
 _TRIES = 6
-"""Conflicts in a row on one node before its mark waits for the next look."""
+"""Conflicts in a row on one node before its mark waits like any other failure."""
+_FIRST_REST_S, _LONGEST_REST_S = 0.5, 10.0
+"""Before the same node or pod is tried again after a failure, doubled from time to time."""
+_REFUSED_REST_S = 5.0
+_BUDGET_REST_S = 2.0
+_DEFAULT_GRACE_S = 30
+_ENDED = frozenset({"Succeeded", "Failed"})
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeMark:
-    """What is to stand on the node of one instance. Times are on the controller's clock."""
-
-    instance_id: str
-    deadline_s: float
-    reason: str
-    epoch: int
-    noticed_at_s: float | None = None
-    notice: InterruptionNotice | None = None
-    taint: bool = True
-    """Else only the annotations: somebody else owns this node's taints."""
-    empty: bool = False
-    """Its work is handed over, or there is no time left: its pods are to go."""
-
-
-@dataclass(frozen=True, slots=True)
-class Owned:
-    """Of a node of the fleet: its pool."""
-
-    pool: str
+Change = Callable[[NodeFacts], Json | None]
 
 
 class NodeKeeper:
@@ -97,8 +87,12 @@ class NodeKeeper:
         objection: Callable[[NodeFacts], str | None],
         marked: Callable[[NodeMark, float], None],
         may_act: Callable[[], bool],
+        workers: Callable[[PodFacts], bool] | None = None,
     ) -> None:
-        """`fleet`: `<namespace>.<name>`; `marked` is told of each node marked, and how long after its notice (s)."""
+        """`fleet`: `<namespace>.<name>`; `marked` is told of each node marked, and how long after its notice (s).
+
+        `workers`: whether a pod is one of the fleet's worker pods. Default: those that carry the fleet's label.
+        """
         self._kube = kube
         self._nodes = nodes
         self._pods = pods
@@ -107,29 +101,39 @@ class NodeKeeper:
         self._objection = objection
         self._tell = marked
         self._may_act = may_act
+        self._workers = workers or (lambda pod: pod.labels.get(FLEET_LABEL) == fleet)
         self._wanted: Mapping[str, NodeMark] | None = None
         self._owned: Mapping[str, Owned] = {}
-        self._done: dict[str, tuple[str, float]] = {}
+        self._taking = True
+        self._known: dict[str, NodeFacts] = {}
+        """By UID: what the server answered us, until the watch shows as much."""
         self._busy: set[str] = set()
+        self._failures: dict[str, int] = {}
+        self._rests_until_s: dict[str, float] = {}
+        """UID of a node or pod -> when it may be tried again (monotonic)."""
+        self._said: dict[str, str] = {}
         self._news = asyncio.Event()
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._patches = asyncio.Semaphore(_PATCHES_AT_ONCE)
+        self._evictions = asyncio.Semaphore(_EVICTIONS_AT_ONCE)
 
-    def want(self, marks: Mapping[str, NodeMark], owned: Mapping[str, Owned]) -> None:
-        """Say what is to stand from now on, by instance id: all marks and all that is the fleet's, every time."""
+    def want(self, marks: Mapping[str, NodeMark], owned: Mapping[str, Owned], *, taking: bool = True) -> None:
+        """Say what is to stand from now on, by instance id: all marks, and all of the fleet's that are not ending already.
+
+        `taking`: whether nodes of the fleet that carry nobody's label get its own.
+        """
+        self._taking = taking
         if marks != self._wanted or owned != self._owned:
             self._wanted, self._owned = dict(marks), dict(owned)
-            self._done = {key: done for key, done in self._done.items() if key in marks}
             self._news.set()
 
     def rest(self) -> None:
-        """Touch nothing from now on, until something is wanted again: marks that stand are left as they are."""
-        self._wanted, self._owned = None, {}
+        """Do nothing to any node until something is wanted again; what stands, stands."""
+        self._wanted = None
 
     def recorded(self, instance_id: str) -> bool:
         """Whether the node of this instance carries its mark: a crash of ours cannot lose it any more."""
-        mark = (self._wanted or {}).get(instance_id)
-        node = self._nodes.by_instance(instance_id)
-        return mark is not None and node is not None and self._stands(mark, node)
+        mark, node = self._mark_of(instance_id), self._node_of(instance_id)
+        return mark is not None and node is not None and self._marking(mark.instance_id)(node) is None
 
     async def run(self) -> None:
         """Keep at it; never returns."""
@@ -146,213 +150,220 @@ class NodeKeeper:
             self._news.set()
 
     async def _pause(self) -> None:
+        await self._clock.sleep(_SETTLE_S)
+        emptying = any(mark.empty_from_s is not None for mark in (self._wanted or {}).values())
+        wait_s = _EMPTYING_LOOK_S if emptying else _LOOK_EVERY_S
         async with asyncio.TaskGroup() as group:
-            ways = {group.create_task(self._clock.sleep(_LOOK_EVERY_S)), group.create_task(self._news.wait())}
+            ways = {group.create_task(self._clock.sleep(wait_s)), group.create_task(self._news.wait())}
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             for way in ways:
                 way.cancel()
         self._news.clear()
 
     def _look(self, group: asyncio.TaskGroup, wanted: Mapping[str, NodeMark]) -> None:
-        for mark in sorted(wanted.values(), key=lambda mark: (mark.deadline_s, mark.instance_id)):
-            node = self._nodes.by_instance(mark.instance_id)
-            if node is not None and node.uid not in self._busy and not self._stands(mark, node):
-                self._begin(group, node, self._mark(mark, node))
+        self._forget()
+        marks = sorted(wanted.values(), key=lambda mark: (mark.deadline_s, mark.instance_id))
+        for mark in marks:
+            self._bring(group, self._node_of(mark.instance_id), self._marking(mark.instance_id), mark)
         for node in self._nodes.all():
-            if node.uid not in self._busy and self._void(node, wanted):
-                self._begin(group, node, self._unmark(node))
-        for instance_id, owned in self._owned.items():
-            node = self._nodes.by_instance(instance_id)
-            if node is not None and node.uid not in self._busy and not node.labels.get(FLEET_LABEL):
-                self._begin(group, node, self._own(owned, node))
-        for mark in wanted.values():
-            if mark.empty:
-                self._empty(group, mark)
+            if marked_by(node) is not None:
+                self._bring(group, self._latest(node), self._unmarking)
+        for instance_id in self._owned.keys() - wanted.keys() if self._taking else ():
+            self._bring(group, self._node_of(instance_id), self._owning(instance_id))
+        for mark in marks:
+            self._empty(group, mark)
 
-    def _begin(self, group: asyncio.TaskGroup, node: NodeFacts, work: Any) -> None:
-        self._busy.add(node.uid)
-        group.create_task(self._work(node, work))
+    def _forget(self) -> None:
+        now_s = self._clock.monotonic_s()
+        self._rests_until_s = {uid: at_s for uid, at_s in self._rests_until_s.items() if at_s > now_s}
+        if self._known or self._said or self._failures:
+            there = {node.uid for node in self._nodes.all()}
+            self._known = {uid: node for uid, node in self._known.items() if uid in there}
+            self._said = {uid: text for uid, text in self._said.items() if uid in there}
+            self._failures = {
+                uid: times for uid, times in self._failures.items() if uid in there or self._pods.by_uid(uid)
+            }
 
-    async def _work(self, node: NodeFacts, work: Any) -> None:
-        try:
-            async with self._slots:
-                await work
-        except KubeError as error:
-            log.warning("node_not_marked", node=node.name, error=str(error))
-        finally:
-            self._busy.discard(node.uid)
+    def _mark_of(self, instance_id: str) -> NodeMark | None:
+        return (self._wanted or {}).get(instance_id)
 
-    def _stands(self, mark: NodeMark, node: NodeFacts) -> bool:
-        shown_s = _seconds(node.annotations.get(DEADLINE_ANNOTATION, ""))
-        shown = abs(shown_s - mark.deadline_s) <= _SAME_DEADLINE_S
-        tainted = not mark.taint or (node.unschedulable and any(taint.key == DRAIN_TAINT for taint in node.taints))
-        if shown and tainted:
-            return True
-        uid, done_s = self._done.get(mark.instance_id, ("", 0.0))
-        return uid == node.uid and abs(done_s - mark.deadline_s) <= _SAME_DEADLINE_S
+    def _node_of(self, instance_id: str) -> NodeFacts | None:
+        node = self._nodes.by_instance(instance_id)
+        return None if node is None else self._latest(node)
 
-    def _void(self, node: NodeFacts, wanted: Mapping[str, NodeMark]) -> bool:
+    def _latest(self, node: NodeFacts) -> NodeFacts:
+        known = self._known.get(node.uid)
+        return known if known is not None and is_newer(known, node) else node
+
+    def _marking(self, instance_id: str) -> Change:
+        """Judged anew each time: what is wanted may have changed since."""
+
+        def change(node: NodeFacts) -> Json | None:
+            mark = self._mark_of(instance_id)
+            if mark is None:
+                return None
+            pool = self._owned[instance_id].pool if instance_id in self._owned else ""
+            return marking(node, mark, fleet=self._fleet, pool=pool, now_s=self._clock.now_s())
+
+        return change
+
+    def _owning(self, instance_id: str) -> Change:
+        def change(node: NodeFacts) -> Json | None:
+            owned = self._owned.get(instance_id)
+            return None if owned is None else owning(node, fleet=self._fleet, pool=owned.pool)
+
+        return change
+
+    def _unmarking(self, node: NodeFacts) -> Json | None:
+        return undoing(node) if self._is_void(node) else None
+
+    def _is_void(self, node: NodeFacts) -> bool:
         """Whether a mark is there that nobody wants any more, and is ours to take away."""
-        by = node.annotations.get(MARKED_BY_ANNOTATION)
-        if by is None or node.deleting:
+        by = marked_by(node)
+        if by is None or node.deleting or self._wanted is None or node.instance_id in self._wanted:
             return False
-        if by == self._fleet:
-            return node.instance_id not in wanted
-        return self._clock.now_s() > _seconds(node.annotations.get(EXPIRY_ANNOTATION, ""))
+        return has_run_out(node, self._clock.now_s()) or (by == self._fleet and node.instance_id in self._owned)
 
-    async def _mark(self, mark: NodeMark, node: NodeFacts) -> None:
-        objection = self._objection(node)
-        if objection is not None:
-            log.error("node_not_touched", node=node.name, objection=objection)
-            return
-        await self._patch(node, lambda fresh: _marking(fresh, mark, self._fleet))
-        self._done[mark.instance_id] = (node.uid, mark.deadline_s)
-        self._tell(mark, self._clock.now_s() - (mark.noticed_at_s or self._clock.now_s()))
+    def _bring(
+        self, group: asyncio.TaskGroup, node: NodeFacts | None, change: Change, mark: NodeMark | None = None
+    ) -> None:
+        if node is not None and self._may_try(node.uid) and change(node) is not None:
+            self._start(group, node.uid, self._keep(node, change, mark))
 
-    async def _own(self, owned: Owned, node: NodeFacts) -> None:
-        """Label a node that belongs to no fleet; whoever is first has it, since the patch fails on a changed node."""
-        if self._objection(node) is not None or not self._may_act():
-            return
-        labels = {FLEET_LABEL: self._fleet, POOL_LABEL: owned.pool}
-        patch: Json = {"metadata": {"resourceVersion": node.resource_version, "labels": labels}}
+    def _may_try(self, uid: str) -> bool:
+        return uid not in self._busy and self._clock.monotonic_s() >= self._rests_until_s.get(uid, 0.0)
+
+    def _start(self, group: asyncio.TaskGroup, uid: str, work: Coroutine[Any, Any, None]) -> None:
+        self._busy.add(uid)
+        group.create_task(self._work(uid, work))
+
+    async def _work(self, uid: str, work: Coroutine[Any, Any, None]) -> None:
+        """One node or pod; whatever fails rests and comes again, and nobody else hears of it."""
         try:
-            await self._kube.patch(NODES, node.name, patch)
-        except (Conflict, NotFound):
-            return  # seen anew at the next look
+            await work
+        except KubeError as error:
+            log.warning("node_keeper_failed", uid=uid, error=str(error))
+            self._failed(uid)
+        except Exception:
+            log.exception("node_keeper_broke", uid=uid)
+            self._failed(uid)
+        else:
+            self._failures.pop(uid, None)
+        finally:
+            self._busy.discard(uid)
+            self._news.set()
 
-    async def _unmark(self, node: NodeFacts) -> None:
-        await self._patch(node, unmarking)
-        log.info("node_unmarked", node=node.name)
+    def _failed(self, uid: str) -> None:
+        times = self._failures[uid] = self._failures.get(uid, 0) + 1
+        self._rest(uid, min(_LONGEST_REST_S, _FIRST_REST_S * 2.0 ** min(times - 1, 16)))
 
-    async def _patch(self, node: NodeFacts, change: Callable[[Json], Json]) -> None:
-        """Patch what was watched; after a conflict what is read anew. A node that went meanwhile is done."""
-        raw: Json = _raw(node)
+    def _rest(self, uid: str, seconds: float) -> None:
+        self._rests_until_s[uid] = self._clock.monotonic_s() + seconds
+
+    async def _keep(self, node: NodeFacts, change: Change, mark: NodeMark | None) -> None:
+        async with self._patches:
+            before = await self._patch(node, change)
+        if before is None:
+            return
+        if mark is None:
+            log.info("node_kept", node=node.name, marked=marked_by(self._latest(node)) is not None)
+        elif DEADLINE_ANNOTATION not in before.annotations or (
+            mark.notice and NOTICE_ANNOTATION not in before.annotations
+        ):
+            now_s = self._clock.now_s()
+            self._tell(mark, now_s - (now_s if mark.noticed_at_s is None else mark.noticed_at_s))
+
+    async def _patch(self, node: NodeFacts, change: Change) -> NodeFacts | None:
+        """Patch what was watched, after a conflict what is read anew. The node as it was before; None: nothing was done."""
+        facts: NodeFacts | None = node
         for _ in range(_TRIES):
-            if not self._may_act():
-                return
+            patch = change(facts) if facts is not None and self._may_touch(facts, change) else None
+            if facts is None or patch is None:
+                return None
             try:
-                await self._kube.patch(NODES, node.name, change(raw))
-            except Conflict:
-                raw = await self._read(node)
-                if not raw:
-                    return
+                answer = await self._kube.patch(NODES, facts.name, patch)
             except NotFound:
-                return
+                return None
+            except Conflict:
+                facts = await self._read(node)
             else:
-                return
+                self._known[node.uid] = node_facts(answer) or facts
+                return facts
         raise Conflict(f"node {node.name} changed {_TRIES} times while it was to be patched", status=409)
 
-    async def _read(self, node: NodeFacts) -> Json:
+    async def _read(self, node: NodeFacts) -> NodeFacts | None:
+        """As it is now; None where it is gone, or another has its name."""
         try:
-            raw = await self._kube.get(NODES, node.name)
+            facts = node_facts(await self._kube.get(NODES, node.name))
         except NotFound:
-            return {}
-        return raw if raw["metadata"].get("uid") == node.uid else {}
+            return None
+        if facts is None or facts.uid != node.uid:
+            return None
+        self._known[node.uid] = facts
+        return facts
+
+    def _may_touch(self, node: NodeFacts, change: Change | None = None) -> bool:
+        """Whether we lead, and nothing speaks against it. Taking our own mark away touches nothing of others."""
+        if not self._may_act():
+            return False
+        if change == self._unmarking:
+            return True
+        owner = node.labels.get(FLEET_LABEL)
+        foreign = f"it belongs to fleet {owner}" if owner and owner != self._fleet else None
+        objection = foreign or self._objection(node)
+        if objection is None:
+            self._said.pop(node.uid, None)
+            return True
+        self._rest(node.uid, _REFUSED_REST_S)
+        if self._said.get(node.uid) != objection:
+            self._said[node.uid] = objection
+            log.error("node_not_touched", node=node.name, objection=objection)
+        return False
 
     def _empty(self, group: asyncio.TaskGroup, mark: NodeMark) -> None:
-        node = self._nodes.by_instance(mark.instance_id)
-        if node is None or not mark.taint or not self._stands(mark, node) or self._objection(node) is not None:
+        now_s = self._clock.now_s()
+        if mark.empty_from_s is None or now_s < mark.empty_from_s:
             return
+        node = self._node_of(mark.instance_id)
+        if node is None or not is_tainted(node):
+            return  # taint first: what is found on it afterwards is all there will be
         for pod in self._pods.on_node(node.name):
-            if pod.uid not in self._busy and self._goes(pod):
-                self._busy.add(pod.uid)
-                group.create_task(self._evict(mark, pod))
+            if self._may_try(pod.uid) and self._goes(pod, mark):
+                self._start(group, pod.uid, self._evict(mark.instance_id, node.uid, pod))
 
-    def _goes(self, pod: PodFacts) -> bool:
-        ours = pod.labels.get(FLEET_LABEL) == self._fleet
-        return not pod.deleting and not pod.static and (ours or not pod.daemon)
+    def _goes(self, pod: PodFacts, mark: NodeMark) -> bool:
+        worker = self._workers(pod)
+        if pod.static or pod.phase in _ENDED or (pod.daemon and not worker) or (worker and mark.voluntary):
+            return False
+        # Somebody gave it more time to end than there is left.
+        return not pod.deleting or (self._is_forced(mark) and (pod.grace_s or 0) > FORCE_S)
 
-    async def _evict(self, mark: NodeMark, pod: PodFacts) -> None:
-        left_s = mark.deadline_s - self._clock.now_s()
-        grace_s = max(1, min(int(left_s), pod.grace_s or 30))
-        try:
-            async with self._slots:
-                if not self._may_act():
-                    return
-                if left_s <= _FORCE_S:
+    def _is_forced(self, mark: NodeMark) -> bool:
+        return not mark.voluntary and mark.deadline_s - self._clock.now_s() <= FORCE_S
+
+    async def _evict(self, instance_id: str, node_uid: str, pod: PodFacts) -> None:
+        async with self._evictions:
+            mark, node = self._mark_of(instance_id), self._node_of(instance_id)
+            if mark is None or node is None or node.uid != node_uid or not self._may_touch(node):
+                self._rest(pod.uid, _REFUSED_REST_S)
+                return
+            left_s = mark.deadline_s - self._clock.now_s()
+            own_s = _DEFAULT_GRACE_S if pod.grace_s is None else pod.grace_s
+            grace_s = own_s if mark.voluntary else max(1, min(int(max(left_s, 0.0)), own_s))
+            try:
+                if self._is_forced(mark):
                     await self._kube.delete(PODS, pod.name, namespace=pod.namespace, uid=pod.uid, grace_s=grace_s)
                 else:
                     await self._kube.evict(pod.name, namespace=pod.namespace, pod_uid=pod.uid, grace_s=grace_s)
-        except (NotFound, TooMany):
-            pass  # gone already; or a budget holds it, and the next look comes
-        except KubeError as error:
-            log.warning("pod_not_evicted", pod=pod.name, error=str(error))
-        finally:
-            self._busy.discard(pod.uid)
+            except NotFound:
+                pass
+            except TooMany as held:
+                self._rest_for_budget(pod.uid, held.retry_after_s, left_s)
+                return
+        self._rest(pod.uid, _LONGEST_REST_S)  # until the watch shows that it goes
 
-
-def _raw(node: NodeFacts) -> Json:
-    """As much of the node's JSON as a change is computed from."""
-    return {
-        "metadata": {
-            "resourceVersion": node.resource_version,
-            "annotations": dict(node.annotations),
-            "labels": dict(node.labels),
-        },
-        "spec": {
-            "unschedulable": node.unschedulable,
-            "taints": [
-                {"key": taint.key, "value": taint.value, "effect": taint.effect}
-                | ({} if taint.added_at_s is None else {"timeAdded": _utc(taint.added_at_s)})
-                for taint in node.taints
-            ],
-        },
-    }
-
-
-def _marking(raw: Json, mark: NodeMark, fleet: str) -> Json:
-    """The patch that puts the mark on a node that looks like `raw`."""
-    metadata, spec = raw["metadata"], raw.get("spec") or {}
-    annotations = {
-        DEADLINE_ANNOTATION: _utc(mark.deadline_s),
-        EXPIRY_ANNOTATION: _utc(mark.deadline_s + _EXPIRES_AFTER_S),
-        MARKED_BY_ANNOTATION: fleet,
-        "headrace.dev/epoch": str(mark.epoch),
-    }
-    if mark.notice is not None:
-        annotations[NOTICE_ANNOTATION] = dump_notice(mark.notice)
-    patch: Json = {"metadata": {"resourceVersion": metadata["resourceVersion"], "annotations": annotations}}
-    if mark.taint:
-        if not spec.get("unschedulable"):
-            annotations[CORDONED_ANNOTATION] = "true"
-        others = _others(spec.get("taints") or ())
-        taint = {"key": DRAIN_TAINT, "value": mark.reason, "effect": "NoSchedule"}
-        patch["metadata"]["labels"] = {EXCLUDE_LABEL: "true"}
-        patch["spec"] = {"unschedulable": True, "taints": [*others, taint]}
-    return patch
-
-
-def unmarking(raw: Json) -> Json:
-    """The patch that takes every mark of ours off a node that looks like `raw`: taint, label, annotations, and our cordon."""
-    metadata, spec = raw["metadata"], raw.get("spec") or {}
-    had = metadata.get("annotations") or {}
-    keys = (DEADLINE_ANNOTATION, EXPIRY_ANNOTATION, MARKED_BY_ANNOTATION, NOTICE_ANNOTATION, CORDONED_ANNOTATION)
-    patch: Json = {
-        "metadata": {
-            "resourceVersion": metadata["resourceVersion"],
-            "annotations": dict.fromkeys((*keys, "headrace.dev/epoch")),
-        }
-    }
-    taints = list(spec.get("taints") or ())
-    if len(_others(taints)) < len(taints):
-        patch["spec"] = {"taints": _others(taints)}
-        patch["metadata"]["labels"] = {EXCLUDE_LABEL: None}
-    if had.get(CORDONED_ANNOTATION) == "true":
-        patch["spec"] = {**patch.get("spec", {}), "unschedulable": None}
-    return patch
-
-
-def _others(taints: Iterable[Json]) -> list[Json]:
-    return [taint for taint in taints if taint.get("key") != DRAIN_TAINT]
-
-
-def _utc(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _seconds(text: str) -> float:
-    """UTC seconds; never (infinite) where the text is no time: what cannot be read is left to its owner."""
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return float("inf")
+    def _rest_for_budget(self, uid: str, retry_after_s: float | None, left_s: float) -> None:
+        """A budget is asked again in a while, and overruled in time."""
+        wait_s = min(_LONGEST_REST_S, max(_BUDGET_REST_S, retry_after_s or 0.0))
+        until_forced_s = left_s - FORCE_S
+        self._rest(uid, min(wait_s, until_forced_s) if until_forced_s > 0 else _FIRST_REST_S)

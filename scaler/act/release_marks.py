@@ -16,12 +16,11 @@ Non-goals: whether this may be done now (the command asks), and AWS (`release_in
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 from typing import Any
 
 from scaler.act.karpenter import ENDS_ANNOTATION
-from scaler.act.nodes import CORDONED_ANNOTATION, MARKED_BY_ANNOTATION, unmarking
+from scaler.act.node_marks import marked_by, seconds, undoing
 from scaler.act.release_step import Step
 from scaler.act.worker_sets import notes
 from scaler.act.worker_sets.leader_worker_set import OFFERING_ANNOTATION
@@ -48,7 +47,9 @@ from scaler.kube.facts import (
     NOTICE_ANNOTATION,
     POOL_LABEL,
     TOKEN_ANNOTATION,
+    NodeFacts,
 )
+from scaler.kube.reading import node_facts
 from scaler.model.interruption import BINDING
 from scaler.model.notice_file import parse_notice
 
@@ -92,8 +93,8 @@ async def look(kube: KubeApi, who: Who, *, now_s: float) -> Marks:
         KubeError: a list is not to be had; kinds that are not served, or not allowed, are told in `left` instead.
     """
     found = Marks()
-    nodes = [node for node in (await kube.list(NODES)).items if _concerns(node, who)]
-    names = {node["metadata"]["name"] for node in nodes if _label(node, FLEET_LABEL) == who.key}
+    nodes = [node for node in map(node_facts, (await kube.list(NODES)).items) if node and _concerns(node, who)]
+    names = {node.name for node in nodes if node.labels.get(FLEET_LABEL) == who.key}
     pods = [pod async for page in kube.pages(PODS) for pod in page.items if _has_marks(pod)]
     places = {who.namespace, *who.worker_namespaces, *(_place(pod) for pod in pods if _node_of(pod) in names)}
     for resource in _WORKER_SETS:
@@ -155,26 +156,25 @@ def _of_claim(kube: KubeApi, claim: Json) -> Iterator[Step]:
         yield _step(kube, NODE_CLAIMS, claim, {"annotations": dict.fromkeys(gone)}, gone)
 
 
-def _of_node(kube: KubeApi, node: Json, who: Who, found: Marks, now_s: float) -> None:
-    name, mine = node["metadata"]["name"], _label(node, FLEET_LABEL) == who.key
+def _of_node(kube: KubeApi, node: NodeFacts, who: Who, found: Marks, now_s: float) -> None:
+    mine = node.labels.get(FLEET_LABEL) == who.key
     if mine:
-        provider_id = str((node.get("spec") or {}).get("providerID", ""))
-        found.instance_ids |= {provider_id.rpartition("/")[2]} - {""}
-    goes_at = _noticed_until(node, now_s)
-    if goes_at and _marked(node, who):
-        found.left.append(f"node {name} keeps its mark: it was noticed, and goes at {goes_at}")
+        found.instance_ids |= {node.instance_id} - {""}
+    ours = marked_by(node) == who.key
+    if ours and _is_noticed(node, now_s):
+        goes_at = node.annotations.get(DEADLINE_ANNOTATION)
+        found.left.append(f"Node {node.name} keeps its mark: it was noticed, and goes at {goes_at}")
         return
-    patch = unmarking(node) if _marked(node, who) else {"metadata": {}}
-    labels = {**patch["metadata"].get("labels", {}), **(dict.fromkeys((FLEET_LABEL, POOL_LABEL)) if mine else {})}
-    metadata = {"annotations": patch["metadata"].get("annotations", {}), "labels": labels}
-    taken = [*_present(node, metadata), *_of_spec(patch.get("spec") or {})]
+    patch: Json = (undoing(node) if ours else None) or {"metadata": {}}
+    metadata, spec = patch["metadata"], patch.get("spec") or {}
+    if mine:
+        owner = {key: None for key in (FLEET_LABEL, POOL_LABEL) if key in node.labels}
+        metadata["labels"] = {**metadata.get("labels", {}), **owner}
+    taken = [*_of_spec(spec), *sorted({**metadata.get("labels", {}), **metadata.get("annotations", {})})]
     if taken:
-        found.nodes.append(_step(kube, NODES, node, metadata, taken, spec=patch.get("spec")))
-
-
-def _present(node: Json, metadata: Mapping[str, Mapping[str, None]]) -> list[str]:
-    """Keys that a patch takes away and that are there."""
-    return sorted(key for part, keys in metadata.items() for key in keys if key in (node["metadata"].get(part) or {}))
+        body = {"metadata": {"name": node.name, "uid": node.uid, "resourceVersion": node.resource_version}}
+        parts = {key: metadata[key] for key in ("labels", "annotations") if key in metadata}
+        found.nodes.append(_step(kube, NODES, body, parts, taken, spec=spec))
 
 
 def _of_spec(spec: Mapping[str, Any]) -> Iterator[str]:
@@ -184,23 +184,14 @@ def _of_spec(spec: Mapping[str, Any]) -> Iterator[str]:
         yield "cordon"
 
 
-def _marked(node: Json, who: Who) -> bool:
-    """Ours by what the mark says; one that says nothing is of the fleet that the node belongs to."""
-    by = _annotation(node, MARKED_BY_ANNOTATION)
-    tainted = any(taint.get("key") == DRAIN_TAINT for taint in (node.get("spec") or {}).get("taints") or ())
-    unsigned = not by and _label(node, FLEET_LABEL) == who.key
-    return by == who.key or (unsigned and (tainted or bool(_annotation(node, CORDONED_ANNOTATION))))
-
-
-def _noticed_until(node: Json, now_s: float) -> str:
-    """By when it goes, where EC2 or somebody else has said that it does and that is still to come; else empty."""
-    deadline = _annotation(node, DEADLINE_ANNOTATION)
+def _is_noticed(node: NodeFacts, now_s: float) -> bool:
+    """Whether somebody else has said that it goes, at a time that is still to come."""
     try:
-        notice = parse_notice(_annotation(node, NOTICE_ANNOTATION))
-        runs = datetime.fromisoformat(deadline).timestamp() > now_s
+        notice = parse_notice(node.annotations.get(NOTICE_ANNOTATION, ""))
     except ValueError:
-        return ""
-    return deadline if notice.kind in BINDING and runs else ""
+        return False
+    until_s = seconds(node.annotations.get(DEADLINE_ANNOTATION, ""), never_s=0.0)
+    return notice.kind in BINDING and until_s > now_s
 
 
 def _step(
@@ -214,7 +205,7 @@ def _step(
 ) -> Step:
     meta = body["metadata"]
     place = meta.get("namespace")
-    patch: Json = {"metadata": {"resourceVersion": meta["resourceVersion"], **metadata}}
+    patch: Json = {"metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"], **metadata}}
     if spec:
         patch["spec"] = dict(spec)
     named = f"{place}/{meta['name']}" if place else meta["name"]
@@ -225,8 +216,8 @@ def _step(
     )
 
 
-def _concerns(node: Json, who: Who) -> bool:
-    return who.key in (_label(node, FLEET_LABEL), _annotation(node, MARKED_BY_ANNOTATION))
+def _concerns(node: NodeFacts, who: Who) -> bool:
+    return who.key in (node.labels.get(FLEET_LABEL), marked_by(node))
 
 
 def _has_marks(pod: Json) -> bool:
@@ -255,10 +246,6 @@ def _merged(body: Json, changes: Mapping[str, str | None]) -> dict[str, str]:
 
 def _annotation(body: Json, key: str) -> str:
     return str((body["metadata"].get("annotations") or {}).get(key, ""))
-
-
-def _label(body: Json, key: str) -> str:
-    return str((body["metadata"].get("labels") or {}).get(key, ""))
 
 
 def _place(body: Json) -> str:

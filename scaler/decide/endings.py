@@ -6,8 +6,8 @@ Policy, at most one command for a replica:
 * noticed and handed over, or `DETACH_BEFORE_S` before its deadline, in a group that would replace it -> DetachReplica;
 * taken by the cloud -> never ended by us (the refund of its first hour would be lost) before deadline + `reap_after_s`;
   then REAP, once it is drained: one that nobody told in time has its work released first;
-* to go for another reason (a scheduled change, a disrupted node), where the replacement is ours -> drained at once, in no
-  more time than a victim of our own choice has, and then ended by us: the announced end may be days ahead;
+* to go for another reason (a scheduled change, a disrupted node) -> drained at once, in no more time than a victim of our own
+  choice has, since the announced end may be days ahead; where the replacement is ours, it is then ended by us likewise;
 * drained by our own choice -> TerminateReplica; still draining past its deadline -> its work is released, then it is ended;
 * gone without notice while its worker still holds units -> ReleaseReplicaWork: nobody has to wait for the leases to run out;
 * a launch that took too long -> ended where no worker registered, else drained first; time in which the ledger could not be
@@ -20,7 +20,7 @@ Non-goals: sizes; whether a replacement is needed follows from what still counts
 
 from scaler.decide.world import ON_ITS_WAY_OUT, StageWorld, finite, is_noticed, notice_deadline_s
 from scaler.model.capacity import ReplicaPhase
-from scaler.model.interruption import TAKEN_BY_CLOUD, NoticeKind
+from scaler.model.interruption import BINDING, TAKEN_BY_CLOUD, NoticeKind
 from scaler.model.plan import (
     Command,
     DetachReplica,
@@ -36,8 +36,6 @@ _LEAVES_GROUP = TAKEN_BY_CLOUD | {NoticeKind.LIFECYCLE_HOOK}
 """Kinds whose instance is ended by others, at once after its deadline."""
 DEADLINE_TOLERANCE_S = 1.0
 """Two clocks stand between a deadline as ordered and as shown; less than this is the same deadline."""
-
-
 DETACH_BEFORE_S = 10.0
 """A noticed instance leaves its group this long before its deadline at the latest: later the group may see it end first."""
 
@@ -75,41 +73,57 @@ def _release_lost(world: StageWorld, replica: ReplicaView) -> ReleaseReplicaWork
     return _release_work(world, replica, replica.worker, reason)
 
 
+def goes_by_itself(replica: ReplicaView) -> bool:
+    """Whether others end a noticed replica, at once after its deadline. A notice that only its mark tells of is taken for one."""
+    notice = replica.notice
+    return notice is None or notice.kind not in BINDING or notice.kind in _LEAVES_GROUP
+
+
 def _noticed(world: StageWorld, replica: ReplicaView) -> Command | None:
     deadline_s = notice_deadline_s(replica, world.now_s)
     if replica.phase is ReplicaPhase.TERMINATING:
         return _release(world, replica, deadline_s) if replica.running_units > 0 else None
-    holds_work = replica.worker is not None and replica.phase is not ReplicaPhase.DRAINED
-    if world.now_s >= deadline_s and holds_work:
-        return _release(world, replica, deadline_s)
     if not _shows_drain_by(replica, deadline_s) and world.now_s < deadline_s:
         return _drain_for_notice(world, replica, deadline_s)
-    return _handed_over(world, replica, deadline_s)
-
-
-def _handed_over(world: StageWorld, replica: ReplicaView, deadline_s: float) -> Command | None:
-    """What a noticed replica that was told to hand over still needs."""
-    drained = replica.phase is ReplicaPhase.DRAINED
-    if leaves_by_us(world, replica) and (drained or world.now_s >= deadline_s - DETACH_BEFORE_S):
+    if not goes_by_itself(replica):
+        return _announced(world, replica, deadline_s)
+    if world.now_s >= deadline_s and _holds_work(replica):
+        return _release(world, replica, deadline_s)
+    if leaves_by_us(world, replica) and _is_time_to_leave(world, replica, deadline_s):
         return _detach(world, replica)
-    if drained and _ours_to_end(world, replica):
-        return terminate(world, replica, _because(ReasonCode.DRAINED, "it has to go, and has handed over"))
-    return _reap(world, replica, deadline_s) if world.now_s >= deadline_s else None
+    return _reap(world, replica, deadline_s)
+
+
+def _holds_work(replica: ReplicaView) -> bool:
+    return replica.worker is not None and replica.phase is not ReplicaPhase.DRAINED
+
+
+def _is_time_to_leave(world: StageWorld, replica: ReplicaView, deadline_s: float) -> bool:
+    return replica.phase is ReplicaPhase.DRAINED or world.now_s >= deadline_s - DETACH_BEFORE_S
 
 
 def leaves_by_us(world: StageWorld, replica: ReplicaView) -> bool:
     """Whether it is in a group that would replace it, and leaves that by our doing. Paused fleets too: a notice is served."""
     pool = world.pools.get(replica.pool)
     detaches = pool is not None and pool.spec.duties.detaches and pool.listed
-    kind = None if replica.notice is None else replica.notice.kind
-    return detaches and replica.attached and bool(replica.instance_ids) and (kind is None or kind in _LEAVES_GROUP)
+    return detaches and replica.attached and bool(replica.instance_ids) and goes_by_itself(replica)
 
 
-def _ours_to_end(world: StageWorld, replica: ReplicaView) -> bool:
-    kind = None if replica.notice is None else replica.notice.kind
-    if kind is None or kind in _LEAVES_GROUP or not world.may_end(replica):
-        return False
-    return world.pools[replica.pool].spec.duties.replaces
+def _announced(world: StageWorld, replica: ReplicaView, deadline_s: float) -> Command | None:
+    """One that goes some time, and was told to hand over before."""
+    ours = world.may_end(replica) and world.pools[replica.pool].spec.duties.replaces
+    draining = _shows_drain_by(replica, deadline_s)
+    if replica.phase is ReplicaPhase.DRAINED and draining and ours:
+        return terminate(world, replica, _because(ReasonCode.DRAINED, "it has to go, and has handed over"))
+    due_s = min(deadline_s, finite(replica.drain_deadline_s) or deadline_s) if draining else deadline_s
+    if world.now_s < due_s:
+        return None
+    let_go = replica.running_units <= 0 or world.now_s >= due_s + world.spec.drain.reap_after_s
+    if draining and ours and let_go:
+        return terminate(world, replica, _because(ReasonCode.DEADLINE_PASSED, "its drain's deadline has passed"))
+    if _holds_work(replica):
+        return _release(world, replica, due_s)
+    return _reap(world, replica, deadline_s)
 
 
 def _detach(world: StageWorld, replica: ReplicaView) -> DetachReplica:
@@ -124,7 +138,7 @@ def _detach(world: StageWorld, replica: ReplicaView) -> DetachReplica:
 
 def _reap(world: StageWorld, replica: ReplicaView, deadline_s: float) -> TerminateReplica | None:
     late_s = world.now_s - deadline_s
-    if late_s < world.spec.drain.reap_after_s or not world.may_end(replica):
+    if late_s < max(0.0, world.spec.drain.reap_after_s) or not world.may_end(replica):
         return None
     return terminate(world, replica, _because(ReasonCode.REAP, f"still here {late_s:.0f} s after its deadline"))
 
@@ -138,7 +152,7 @@ def _drain_for_notice(world: StageWorld, replica: ReplicaView, deadline_s: float
     left_s = deadline_s - world.now_s
     kind = NoticeKind.SPOT_INTERRUPTION if replica.notice is None else replica.notice.kind
     reason = _because(ReasonCode.NOTICE, f"{kind.replace('_', ' ')}: it goes in {left_s:.0f} s", left_s=left_s)
-    if kind not in _LEAVES_GROUP:
+    if not goes_by_itself(replica):
         deadline_s = min(deadline_s, world.now_s + world.spec.drain.voluntary_deadline_s)
     return drain(world, replica, deadline_s, reason)
 

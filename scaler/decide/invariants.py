@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from scaler.decide.endings import DETACH_BEFORE_S
 from scaler.decide.victims import disruption_budget
 from scaler.decide.world import SPEND_TOLERANCE_USD_PER_H, StageWorld, is_noticed, named_once, notice_deadline_s
 from scaler.model.capacity import ReplicaPhase
-from scaler.model.interruption import TAKEN_BY_CLOUD
+from scaler.model.interruption import NoticeKind
 from scaler.model.plan import (
     ClampCode,
     Command,
@@ -182,11 +183,48 @@ def _notices_are_the_clouds(case: _Case) -> Iterator[str]:
     for command, replica in case.named:
         if replica is None or not is_noticed(replica) or not isinstance(command, TerminateReplica):
             continue
-        if replica.phase is ReplicaPhase.DRAINED and replica.notice and replica.notice.kind not in TAKEN_BY_CLOUD:
-            continue  # nobody but us ends it, and its work is handed over
+        if _is_ours_to_end(case, replica):
+            continue
         due_s = notice_deadline_s(replica, case.world.now_s) + case.world.spec.drain.reap_after_s
         if case.world.now_s < due_s:
             yield f"{replica.replica_id} is noticed and would be ended {due_s - case.world.now_s:.0f} s too early"
+
+
+def _is_ours_to_end(case: _Case, replica: ReplicaView) -> bool:
+    """Whether nobody but us ends it, and its work is handed over or had its time to be."""
+    pool = case.world.pools.get(replica.pool)
+    if _others_end(replica) or pool is None or not pool.spec.duties.replaces:
+        return False
+    overdue = replica.drain_deadline_s is not None and replica.drain_deadline_s <= case.world.now_s
+    return replica.phase is ReplicaPhase.DRAINED or (replica.phase is ReplicaPhase.DRAINING and overdue)
+
+
+def _others_end(replica: ReplicaView) -> bool:
+    kind = None if replica.notice is None else replica.notice.kind
+    return kind not in (NoticeKind.SCHEDULED_CHANGE, NoticeKind.NODE_DISRUPTED)
+
+
+def _only_noticed_ones_leave_their_group(case: _Case) -> Iterator[str]:
+    for command, replica in case.named:
+        if replica is None or not isinstance(command, DetachReplica):
+            continue
+        pool = case.world.pools.get(replica.pool)
+        if not is_noticed(replica) or not _others_end(replica):
+            yield f"{replica.replica_id} would leave its group, and nobody takes it"
+        elif pool is None or not pool.spec.duties.detaches or not replica.attached or not command.instance_ids:
+            yield f"{replica.replica_id} would leave a group that it is not in, or that does not replace it"
+        elif replica.phase is not ReplicaPhase.DRAINED:
+            left_s = notice_deadline_s(replica, case.world.now_s) - case.world.now_s
+            if left_s > DETACH_BEFORE_S:
+                yield f"{replica.replica_id} would leave its group with {left_s:.0f} s left to hand over"
+
+
+def _nobody_withdraws_what_comes_by_itself(case: _Case) -> Iterator[str]:
+    yield from (
+        f"{replica.replica_id} comes by itself, and {type(command).__name__} names it"
+        for command, replica in case.named
+        if replica is not None and replica.comes_by_itself and isinstance(command, TerminateReplica)
+    )
 
 
 def _room(case: _Case) -> Iterator[str]:
@@ -232,6 +270,8 @@ STAGE_CHECKS: tuple[Callable[[_Case], Iterator[str]], ...] = (
     _holds,
     _disruption,
     _notices_are_the_clouds,
+    _only_noticed_ones_leave_their_group,
+    _nobody_withdraws_what_comes_by_itself,
     _room,
     _spend,
     _numbers,

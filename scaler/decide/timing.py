@@ -1,11 +1,12 @@
 """When to look again: at the next moment that could change a decision by itself, at the latest after an interval.
 
-Those moments are deadlines of notices and drains, reaps, launch time-outs, ends of cool-downs, of the wait for fresh
-signals and of refusal back-offs. Everything else comes with the next snapshot.
+Those moments are deadlines of notices and drains, the last moment to leave a group before them, reaps, launch time-outs, ends
+of cool-downs, of the wait for fresh signals and of refusal back-offs. Everything else comes with the next snapshot.
 """
 
 from collections.abc import Iterable, Iterator
 
+from scaler.decide.endings import DETACH_BEFORE_S, leaves_by_us
 from scaler.decide.rails import last_change_s
 from scaler.decide.world import NOT_READY_YET, StageWorld, backoff_ends_at_s, finite, is_noticed, notice_deadline_s
 from scaler.model.plan import Memory
@@ -13,6 +14,8 @@ from scaler.model.snapshot import ReplicaView
 
 SOONEST_S = 0.1
 """A moment that is almost there must not make a busy loop."""
+HURRY_S = 1.0
+"""While a replica has to leave its group within seconds, whatever else has to come first."""
 
 
 def look_again_in_s(worlds: Iterable[StageWorld], memory: Memory, now_s: float, interval_s: float) -> float:
@@ -38,6 +41,11 @@ def _moments_of_replica(world: StageWorld, replica: ReplicaView) -> Iterator[flo
     if deadline_s is not None:
         yield deadline_s
         yield deadline_s + world.spec.drain.reap_after_s
+    if noticed and deadline_s is not None:
+        yield finite(replica.drain_deadline_s) or deadline_s
+        if leaves_by_us(world, replica):
+            leaves_at_s = deadline_s - DETACH_BEFORE_S
+            yield world.now_s + HURRY_S if leaves_at_s <= world.now_s < deadline_s else leaves_at_s
     if replica.phase not in NOT_READY_YET:
         return
     since_s = world.launch_seen_since_s(replica)

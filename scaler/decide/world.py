@@ -192,7 +192,7 @@ class StageWorld:
     def may_end(self, replica: ReplicaView) -> bool:
         """Whether we may drain or end it by our own choice."""
         pool = self.pools.get(replica.pool)
-        return not self.paused and pool is not None and pool.usable
+        return not self.paused and pool is not None and pool.usable and not replica.comes_by_itself
 
     def failed_launch(self, replica: ReplicaView) -> bool:
         """Whether it took longer than its pool allows to become ready, and may be given up."""

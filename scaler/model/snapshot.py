@@ -68,6 +68,8 @@ class ReplicaView:
     """The intent that made it."""
     attached: bool = True
     """Its group still counts it, and would replace it."""
+    comes_by_itself: bool = False
+    """A replacement that others launch and that is not there yet: it counts, and is nobody's to withdraw."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,7 +70,7 @@ class Join:
             drain_deadline_s=self._deadline_s(live, order),
             drain_reason=live.drain.reason if live and live.drain else order.reason if order else None,
             launch_token=first.launch_token,
-            attached=all(instance.attached for instance in instances),
+            attached=any(instance.attached for instance in instances),
         )
 
     def orphan(self, pool: str, instance: Instance) -> ReplicaView | None:

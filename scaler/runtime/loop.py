@@ -174,13 +174,13 @@ class Controller:
         durable = await self._persist(plan, digest)
         self._publish(spec, snapshot, plan)
         parts.metrics.loop_duration.observe(parts.clock.monotonic_s() - began_s)
-        if spec.dry_run:
-            parts.marks.rest()
-        elif self._synced and parts.may_act():
+        if self._synced and not spec.dry_run and parts.may_act():
             parts.marks.want(spec, snapshot, plan)
             await parts.executor.act(plan, self._seq, world, group, launches=durable and not spec.paused)
             await parts.notices.recorded(parts.marks.recorded(snapshot, durable=durable))
             await parts.notices.drained(handed_over(snapshot))
+        else:
+            parts.marks.rest()
         if parts.after_turn is not None:
             parts.after_turn(self.readout)
         return plan

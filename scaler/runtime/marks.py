@@ -1,16 +1,21 @@
 """Which nodes are to carry a mark, from a snapshot and its plan; and which notices are recorded beyond losing.
 
-Policy: a node is marked while its replica is noticed, draining or drained, and from the plan that says so on; it is emptied once
-the replica has handed over, or its deadline is near. Nodes whose taints belong to somebody else get annotations only.
-A notice is recorded once its node carries the mark (where the node has joined) and the ledger shows the drain, or its
-order is in the journal because no worker has registered yet.
+Policy: a node is marked while its replica is noticed, draining, drained or ending with a deadline, and from the plan that says
+so on. Its deadline is the notice's, or the drain's where that is earlier. Nodes whose taints belong to somebody else get
+annotations only. A noticed node is emptied once the replica has handed over, or its deadline is near; one that goes by our own
+choice, or is ended by us long before it must, at once, but for its workers and within budgets, and not while the fleet is paused.
+A notice is recorded once its node carries the mark, and the drain by its deadline is in the ledger or in the journal, where a
+crash of ours cannot lose it. An instance whose node has not joined keeps its message; one that is already ending has no need,
+and neither has a hint, which asks for nothing.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 from scaler.act.nodes import NodeKeeper, NodeMark, Owned
-from scaler.decide.world import is_noticed, notice_deadline_s
+from scaler.decide.endings import DEADLINE_TOLERANCE_S, goes_by_itself
+from scaler.decide.world import ON_ITS_WAY_OUT, finite, is_noticed, notice_deadline_s
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.plan import DrainReplica, Plan, ReasonCode
 from scaler.model.snapshot import ReplicaView, Snapshot
@@ -18,7 +23,7 @@ from scaler.model.spec import Duties, FleetSpec
 
 _EMPTY_BEFORE_S = 10.0
 """This long before its deadline a node is emptied, whatever its worker still does: SIGTERM is a drain too."""
-_GOING = frozenset({ReplicaPhase.DRAINING, ReplicaPhase.DRAINED})
+_AT_ONCE_S = 0.0
 
 
 class Marks(Protocol):
@@ -29,7 +34,7 @@ class Marks(Protocol):
         ...
 
     def rest(self) -> None:
-        """Nodes are nobody's business now: a dry run."""
+        """Touch no node until something is wanted again: a dry run, or nothing is known."""
         ...
 
     def recorded(self, snapshot: Snapshot, *, durable: bool) -> frozenset[str]:
@@ -47,8 +52,8 @@ class NoMarks:
         """Nothing."""
 
     def recorded(self, snapshot: Snapshot, *, durable: bool) -> frozenset[str]:
-        """Whatever the ledger shows to drain."""
-        return frozenset(_shown(snapshot, durable=durable))
+        """Whatever is ordered to drain in time, is ending, or asks for nothing."""
+        return _settled(snapshot) | (_ordered(snapshot) if durable else frozenset())
 
 
 class NodeMarks:
@@ -56,32 +61,30 @@ class NodeMarks:
 
     def __init__(self, keeper: NodeKeeper) -> None:
         self._keeper = keeper
-        self._marked: frozenset[str] = frozenset()
 
     def want(self, spec: FleetSpec, snapshot: Snapshot, plan: Plan) -> None:
         """See `Marks`."""
         wanted = {mark.instance_id: mark for mark in marks_of(spec, snapshot, plan)}
-        self._marked = frozenset(wanted)
-        # A paused fleet answers notices and takes nothing into possession: `headrace release` would never come to an end.
-        self._keeper.want(wanted, {} if spec.paused else owned_by(snapshot))
+        # A paused fleet answers notices and takes nothing more into possession: else `headrace release` could not stand.
+        self._keeper.want(wanted, owned_by(snapshot), taking=not spec.paused)
 
     def rest(self) -> None:
         """See `Marks`."""
-        self._marked = frozenset()
         self._keeper.rest()
 
     def recorded(self, snapshot: Snapshot, *, durable: bool) -> frozenset[str]:
-        """See `Marks`. An instance whose node has not joined keeps its message."""
-        shown = _shown(snapshot, durable=durable)
-        return frozenset(each for each in shown if each not in self._marked or self._keeper.recorded(each))
+        """See `Marks`."""
+        ordered = _ordered(snapshot) if durable else ()
+        return _settled(snapshot) | {each for each in ordered if self._keeper.recorded(each)}
 
 
 def owned_by(snapshot: Snapshot) -> dict[str, Owned]:
-    """Every instance of the fleet."""
+    """Every instance of the fleet that is not ending already."""
     return {
         instance_id: Owned(replica.pool)
         for stage in snapshot.stages
         for replica in stage.replicas
+        if replica.phase is not ReplicaPhase.TERMINATING
         for instance_id in replica.instance_ids
     }
 
@@ -92,36 +95,65 @@ def marks_of(spec: FleetSpec, snapshot: Snapshot, plan: Plan) -> Iterator[NodeMa
     ordered = {command.replica_id: command for command in plan.commands if isinstance(command, DrainReplica)}
     for stage in snapshot.stages:
         for replica in stage.replicas:
-            if replica.pool in duties:
-                yield from _marks(replica, ordered.get(replica.replica_id), duties[replica.pool], snapshot)
+            order = ordered.get(replica.replica_id)
+            deadline_s = _deadline_s(replica, order, snapshot.now_s)
+            if replica.pool in duties and deadline_s is not None:
+                yield from _marks(
+                    _Going(replica, duties[replica.pool], _reason(replica, order), deadline_s, spec.paused),
+                    snapshot.leader_epoch,
+                )
 
 
-def _marks(replica: ReplicaView, order: DrainReplica | None, duties: Duties, snapshot: Snapshot) -> Iterator[NodeMark]:
-    deadline_s = _deadline_s(replica, order, snapshot.now_s)
-    if deadline_s is None:
-        return
-    notice = replica.notice if is_noticed(replica) else None
-    gone = replica.phase is ReplicaPhase.DRAINED or snapshot.now_s >= deadline_s - _EMPTY_BEFORE_S
+@dataclass(frozen=True, slots=True)
+class _Going:
+    """A replica that is to go."""
+
+    replica: ReplicaView
+    duties: Duties
+    reason: str
+    deadline_s: float
+    paused: bool
+
+    @property
+    def voluntary(self) -> bool:
+        """Whether who ends it is us, at a time of our choice."""
+        return not is_noticed(self.replica) or (self.duties.replaces and not goes_by_itself(self.replica))
+
+    @property
+    def empty_from_s(self) -> float | None:
+        if not self.duties.evicts or (self.paused and self.voluntary):
+            return None
+        handed_over = self.replica.phase in (ReplicaPhase.DRAINED, ReplicaPhase.TERMINATING)
+        return _AT_ONCE_S if handed_over or self.voluntary else self.deadline_s - _EMPTY_BEFORE_S
+
+
+def _marks(going: _Going, epoch: int) -> Iterator[NodeMark]:
+    replica, noticed = going.replica, is_noticed(going.replica)
     for instance_id in replica.instance_ids:
+        # Of k nodes that go together one may have the notice: the annotation of each is about itself.
+        notice = replica.notice if noticed and replica.notice and replica.notice.instance_id == instance_id else None
         yield NodeMark(
             instance_id=instance_id,
-            deadline_s=deadline_s,
-            reason=_reason(replica, order),
-            epoch=snapshot.leader_epoch,
+            deadline_s=going.deadline_s,
+            reason=going.reason,
+            epoch=epoch,
             noticed_at_s=notice.noticed_at_s if notice else None,
             notice=notice,
-            taint=duties.taints,
-            empty=duties.evicts and gone,
+            taint=going.duties.taints,
+            empty_from_s=going.empty_from_s,
+            voluntary=going.voluntary,
         )
 
 
 def _deadline_s(replica: ReplicaView, order: DrainReplica | None, now_s: float) -> float | None:
     """By when the node is to be empty; None where it is not to go."""
     if order is not None:
-        return order.deadline_s
-    if is_noticed(replica):
-        return notice_deadline_s(replica, now_s)
-    return replica.drain_deadline_s if replica.phase in _GOING else None
+        return finite(order.deadline_s)
+    shown_s = finite(replica.drain_deadline_s) if replica.phase in ON_ITS_WAY_OUT else None
+    if not is_noticed(replica):
+        return shown_s
+    due_s = notice_deadline_s(replica, now_s)
+    return due_s if shown_s is None or shown_s > due_s - DEADLINE_TOLERANCE_S else shown_s
 
 
 def _reason(replica: ReplicaView, order: DrainReplica | None) -> str:
@@ -130,12 +162,33 @@ def _reason(replica: ReplicaView, order: DrainReplica | None) -> str:
     return ReasonCode.NOTICE.value if is_noticed(replica) else replica.drain_reason or ReasonCode.SIZE_DOWN.value
 
 
-def _shown(snapshot: Snapshot, *, durable: bool) -> Iterator[str]:
-    for stage in snapshot.stages:
-        for replica in stage.replicas:
-            safe = replica.drain_deadline_s is not None and (replica.worker is not None or durable)
-            if replica.notice is not None and (safe or replica.phase is ReplicaPhase.TERMINATING):
-                yield from replica.instance_ids
+def _ordered(snapshot: Snapshot) -> frozenset[str]:
+    """Instances that are ordered to drain by their notice's deadline."""
+    return frozenset(
+        instance_id
+        for stage in snapshot.stages
+        for replica in stage.replicas
+        if is_noticed(replica) and _in_time(replica, snapshot.now_s)
+        for instance_id in replica.instance_ids
+    )
+
+
+def _in_time(replica: ReplicaView, now_s: float) -> bool:
+    shown_s = finite(replica.drain_deadline_s)
+    if replica.phase not in ON_ITS_WAY_OUT or shown_s is None:
+        return False
+    return shown_s <= notice_deadline_s(replica, now_s) + DEADLINE_TOLERANCE_S
+
+
+def _settled(snapshot: Snapshot) -> frozenset[str]:
+    """Instances on their way down already, which is success, whoever ended them; and those that have but a hint."""
+    return frozenset(
+        instance_id
+        for stage in snapshot.stages
+        for replica in stage.replicas
+        if replica.notice is not None and (replica.phase is ReplicaPhase.TERMINATING or not is_noticed(replica))
+        for instance_id in replica.instance_ids
+    )
 
 
 def handed_over(snapshot: Snapshot) -> frozenset[str]:

@@ -244,7 +244,14 @@ async def test_bug_056a_an_end_that_was_throttled_is_asked_for_again(bed: Bed) -
 async def test_bug_056a_an_end_without_effect_may_be_named_again(bed: Bed) -> None:
     fleet = await a_fleet(bed, 1)
     pool = bed.pool()
-    bed.places.at(("auto_scaling_group", "rollout"), lambda: None).left([fleet["t-0"].instance_id])  # type: ignore[attr-defined]
+    original = bed.aws.call
+
+    async def nothing(service: str, operation: str, /, **parameters: Any) -> Any:
+        return {} if operation.startswith("Terminate") else await original(service, operation, **parameters)
+
+    bed.aws.call = nothing  # type: ignore[method-assign]
+    assert await pool.terminate(an_end(fleet["t-0"])) == (fleet["t-0"].instance_id,)
+    bed.aws.call = original  # type: ignore[method-assign]
     assert await pool.terminate(an_end(fleet["t-0"])) == ()
     bed.pass_time(61)
     assert await pool.terminate(an_end(fleet["t-0"])) == (fleet["t-0"].instance_id,)

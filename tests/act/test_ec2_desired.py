@@ -153,3 +153,26 @@ async def test_k_nodes_are_raised_and_taken_together(bed: Bed) -> None:
     assert bed.desired() == 3
     assert {instance.launch_token for instance in await listed(pool)} == {"t-1"}
     check_endings(bed)
+
+
+async def test_what_is_listed_under_its_own_id_keeps_it() -> None:
+    bed = Bed()
+    bed.group(desired=1)
+    bed.pass_time(30)
+    pool = bed.pool(**BY_SIZE)
+    (adopted,) = await listed(pool)
+    with pytest.raises(PoolUnavailable):
+        await pool.launch(a_launch("t-1"))
+    await until_settled(lambda: pool.launch(a_launch("t-1")), bed)
+    assert {instance.instance_id: instance.launch_token for instance in await listed(pool)}[adopted.instance_id] == ""
+    assert bed.desired() == 2
+
+
+async def test_what_came_while_no_controller_was_there_is_not_asked_for_twice(bed: Bed) -> None:
+    with pytest.raises(PoolUnavailable):
+        await bed.pool(**BY_SIZE).launch(a_launch("t-1"))
+    bed.pass_time(60)
+    pool = bed.restarted(**BY_SIZE)
+    assert (await pool.launch(a_launch("t-1"))).result is LaunchResult.LAUNCHED
+    assert list(await by_token(pool)) == ["t-1"]
+    assert bed.desired() == 1

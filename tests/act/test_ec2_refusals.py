@@ -175,7 +175,7 @@ async def test_a_throttled_look_around_keeps_what_was_known_for_a_while(bed: Bed
 
 
 def reading(bed: Bed, **changes: object) -> Reading:
-    return Reading(listed_at_s=0.0, begun_s=0.0, group=described(bed.sim) | changes, members={})
+    return Reading(listed_at_s=0.0, begun_s=0.0, mark=0, group=described(bed.sim) | changes, members={})
 
 
 @pytest.mark.parametrize(

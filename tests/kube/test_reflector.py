@@ -152,6 +152,7 @@ async def test_what_was_missed_while_a_watch_was_broken_is_caught_up_with() -> N
     async with bed.running():
         bed.watcher.fail_next("watch", "configmaps", DOWN, times=3)
         bed.api.end_watches(DOWN)
+        await bed.clock.settle()
         await bed.api.delete(CONFIG_MAPS, "a", namespace="ns")
         await bed.put("b", "1")
         await bed.clock.advance(10.0)
@@ -166,6 +167,7 @@ async def test_a_version_that_is_too_old_is_listed_anew() -> None:
     async with bed.running():
         bed.watcher.fail_next("watch", "configmaps", DOWN)
         bed.api.end_watches(DOWN)
+        await bed.clock.settle()
         await bed.api.delete(CONFIG_MAPS, "a", namespace="ns")
         await bed.put("b", "1")
         bed.api.expire_watches()

@@ -51,7 +51,7 @@ class Launching:
         offering = self.site.offering(command.offering_id)
         if offering is None:
             return refusal(AwsFault.CONFIGURATION, f"{command.offering_id} is not an offering of this pool")
-        sight = await self.site.look()
+        sight = await self.site.look(after_writes=False)
         here = sight.view.by_token(command.token)
         if here:
             await self._settle(self._identity(command), command.offering_id, here)
@@ -131,7 +131,7 @@ class Launching:
         if wrong or len(right) != asked.nodes:
             return await self._undo(asked, (*right, *wrong), answer, offering)
         before = asked.answered_s is not None
-        place.launches.answered(asked, right)
+        place.launches.answered(asked, right, place.reader.mark)
         await self._settle_new(asked, right)
         result = LaunchResult.ALREADY if before else LaunchResult.LAUNCHED
         return LaunchOutcome(result=result, instance_id=right[0])
@@ -178,7 +178,7 @@ class Launching:
             await place.news.read_activities()
         under_way = min(missing, place.news.launching_by_itself(reading.members))
         others = sum(asked.nodes for asked in place.launches.waiting() if asked is not earlier)
-        return under_way - place.launches.on_its_way(reading.begun_s) - others >= self._nodes
+        return under_way - place.launches.on_its_way(reading.mark) - others >= self._nodes
 
     async def _await_group(self, command: LaunchReplica, offering: Offering) -> LaunchOutcome:
         place = self.site.place

@@ -34,9 +34,11 @@ class GroupPool:
         sight = await self._site.look()
         if sight.reading.group is not None:
             await self._site.place.news.refresh(self._site.offerings)
+        instances = sight.view.instances()
+        self._site.place.launches.adopted |= {one.instance_id for one in instances if not one.launch_token}
         return PoolObservation(
             listed_at_s=sight.reading.listed_at_s,
-            instances=sight.view.instances(),
+            instances=instances,
             refused_reason=sight.refused_reason,
         )
 

@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 PROTECT_AT_ONCE = 50
 """SetInstanceProtection's limit."""
-FRESH_S = 2.0
+_FRESH_S = 2.0
 """Age of a reading that is still acted upon: commands that come together share it."""
 
 
@@ -44,14 +44,14 @@ class Site:
     judge: Callable[[Reading], Awaitable[str | None]]
     counting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def look(self, max_age_s: float = FRESH_S) -> Sight:
-        """The fleet's members, and what speaks against acting.
+    async def look(self, *, after_writes: bool = True) -> Sight:
+        """The fleet's members, as of at most two seconds ago, and what speaks against acting.
 
         Raises:
             PoolUnavailable: AWS or the API server does not tell.
         """
         with unavailable():
-            reading = await self.place.reader.read(max_age_s)
+            reading = await self.place.reader.read(_FRESH_S, after_writes=after_writes)
             refused = await self.judge(reading)
         launches = self.place.launches
         held = launches.settle(reading)

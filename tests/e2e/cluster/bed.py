@@ -23,7 +23,7 @@ from scaler.commands.bench_workers import EatingTrainer, MultiplexedWorkers, Wor
 from scaler.config.crd import definition
 from scaler.kube.api import open_api
 from scaler.kube.contract import ROLLOUT_FLEETS, KubeApi, NotFound
-from scaler.kube.facts import PodFacts
+from scaler.kube.facts import DRAIN_TAINT, PodFacts
 from scaler.kube.indexes import WatchedNodes, WatchedPods
 from scaler.ledger.contract import Ledger
 from scaler.ledger.registry import open_ledger
@@ -42,6 +42,8 @@ from tests.simcloud.sim import SimCloud
 JOB = "fleet"
 NAMESPACE = "rl"
 SYSTEM = "headrace-system"
+CALLER = "HEADRACE"
+"""Who the cloud takes controllers for."""
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 SETTINGS = JobSettings(group_size=4, batch_groups=4, max_staleness=8, max_concurrent=4096)
 
@@ -76,6 +78,10 @@ class Bed:
     queue_url: str = ""
     controllers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     trainer: EatingTrainer | None = None
+    instances: dict[str, str] = field(default_factory=dict)
+    """Worker that lives -> its instance."""
+    worked_on: dict[str, str] = field(default_factory=dict)
+    """The same of every worker there ever was."""
 
     def open_ledger(self) -> Ledger:
         """A client of the job's ledger."""
@@ -97,7 +103,7 @@ class Bed:
         words = ["run", "--cluster", "--kubeconfig", str(kubeconfig or self.plane.kubeconfig), "-f", str(file)]
         env = {
             **os.environ,
-            "AWS_ACCESS_KEY_ID": f"HEADRACE{name.upper()}",
+            "AWS_ACCESS_KEY_ID": CALLER,
             "AWS_SECRET_ACCESS_KEY": "none",
             "AWS_EC2_METADATA_DISABLED": "true",
             "PYTHONPATH": str(Path(__file__).parents[3]),
@@ -149,6 +155,27 @@ class Bed:
             for one in group["Instances"]
         ]
 
+    def tainted(self) -> set[str]:
+        """Instances whose nodes carry our taint."""
+        return {node.instance_id for node in self.nodes.all() if any(taint.key == DRAIN_TAINT for taint in node.taints)}
+
+    def serving(self, without: set[str]) -> int:
+        """Instances in rollout groups that run a worker, those of `without` left out."""
+        working = set(self.instances.values()) - without
+        return len(working & set(self.launched()))
+
+    def handed_over(self, instance_id: str, by_s: float) -> bool:
+        """Whether the instance's worker had handed over by then, or there never was one."""
+        of_it = [worker for worker, instance in self.worked_on.items() if instance == instance_id]
+        return all(self.workers.drained_at_s.get(worker, float("inf")) <= by_s for worker in of_it)
+
+    def rest(self) -> None:
+        """Trainer and workers stop where they are."""
+        if self.trainer is not None:
+            self.trainer.stop()
+            self.trainer = None
+        self.workers.stop()
+
     async def until(self, what: str, holds: Callable[[], bool], within_s: float = 60.0) -> float:
         """Wait until something holds, look by look; returns the seconds it took."""
         began_s = time.monotonic()
@@ -174,6 +201,7 @@ class Bed:
                 elif uid in known and pod.deleting:
                     self.workers.leave(known[uid])
             for uid in known.keys() - pods.keys():
+                self.instances.pop(known[uid], None)
                 self.workers.kill(known.pop(uid))
             await asyncio.sleep(0.1)
 
@@ -186,6 +214,7 @@ class Bed:
             pod_uid=pod.uid,
             node_uid=node.uid if node else "",
         )
+        self.instances[identity.worker] = self.worked_on[identity.worker] = identity.instance_id
         self.workers.add(identity)
         return identity.worker
 
@@ -234,7 +263,7 @@ async def _set_up(bed: Bed, zones: tuple[str, ...]) -> None:
         daemon_set("rollout-worker", within=NAMESPACE, nodeSelector={"role": "rollout"}, tolerations=[])
     )
     for zone in zones:
-        make_group(bed.sim, f"rollout-{zone}", zones=(zone,), high=600, **_tags("role", "rollout"))
+        make_group(bed.sim, f"rollout-{zone}", zones=(zone,), high=600, **node_tags("role", "rollout"))
     tags = {"headrace.dev/cluster": await cluster_uid(bed.api)}
     made = bed.sim.call("sqs", "CreateQueue", QueueName="notices", tags=tags)
     bed.queue_url = made["QueueUrl"]
@@ -272,7 +301,8 @@ async def _tear_down(bed: Bed, tasks: Sequence[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _tags(label: str, value: str) -> dict[str, Any]:
+def node_tags(label: str, value: str) -> dict[str, Any]:
+    """Tags of a group whose nodes carry a label."""
     key = f"k8s.io/cluster-autoscaler/node-template/label/{label}"
     return {"Tags": [{"Key": key, "Value": value, "PropagateAtLaunch": True}]}
 
@@ -319,7 +349,7 @@ def a_fleet(store_url: str, name: str = JOB, *, zones: tuple[str, ...] = ZONES, 
             "stages": [
                 {
                     "name": "rollout",
-                    "policy": {"type": "rate_match"},
+                    "policy": {"type": "rate_match", "rateTimeConstant": "1s", "goodputTimeConstant": "5s"},
                     "guardRails": rails,
                     "drain": {"voluntaryDeadline": "20s", "margin": "2s"},
                     "pools": pools,
