@@ -351,6 +351,22 @@ def bench_decide(
     raise typer.Exit(run_bench(policy, sizes, seconds, as_json=json))
 
 
+@bench.command("interruptions")
+def bench_interruptions(
+    kubeconfig: Annotated[Path, typer.Option(help="Of a test bed: `make cluster-up` tells.", envvar="KUBECONFIG")],
+    endpoint_url: Annotated[str, typer.Option(help="Of the bed's AWS.", envvar="AWS_ENDPOINT_URL")],
+    ledger: Annotated[str, typer.Option(help="Address of a Valkey store.", envvar="HEADRACE_LEDGER")],
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes, each with a notice.")] = 500,
+    region: Annotated[str, typer.Option(help="The bed's region.")] = "us-east-1",
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Measure how soon after its notice a node is tainted and its worker told to drain, on a test bed."""
+    from scaler.commands.bench_interruptions import BenchOptions, run_bench
+
+    options = BenchOptions(nodes=nodes, kubeconfig=kubeconfig, endpoint=endpoint_url, ledger=ledger, region=region)
+    raise typer.Exit(run_bench(options, as_json=json))
+
+
 @bench.command("simulate")
 def bench_simulate(
     policy: Annotated[str, typer.Option(help="Policy, by name or file.")] = "rate_match", json: JsonFlag = False

@@ -151,14 +151,20 @@ class NodeKeeper:
 
     async def _pause(self) -> None:
         await self._clock.sleep(_SETTLE_S)
-        emptying = any(mark.empty_from_s is not None for mark in (self._wanted or {}).values())
-        wait_s = _EMPTYING_LOOK_S if emptying else _LOOK_EVERY_S
+        wait_s = self._wait_s()
         async with asyncio.TaskGroup() as group:
             ways = {group.create_task(self._clock.sleep(wait_s)), group.create_task(self._news.wait())}
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             for way in ways:
                 way.cancel()
         self._news.clear()
+
+    def _wait_s(self) -> float:
+        """Until the next look, if nothing happens before: the first rest that ends, or a while."""
+        emptying = any(mark.empty_from_s is not None for mark in (self._wanted or {}).values())
+        now_s = self._clock.monotonic_s()
+        first_s = min(self._rests_until_s.values(), default=now_s + _LOOK_EVERY_S) - now_s
+        return max(0.0, min(first_s, _EMPTYING_LOOK_S if emptying else _LOOK_EVERY_S))
 
     def _look(self, group: asyncio.TaskGroup, wanted: Mapping[str, NodeMark]) -> None:
         self._forget()

@@ -1,6 +1,6 @@
 """Bug reports of other autoscalers that can happen to pools on Auto Scaling groups: none may be ours.
 
-Numbers are those of the project's list of reports; each test says what went wrong there, and where.
+Numbers are those of `tests.bug_reports`; each test says what went wrong there, and where.
 """
 
 import asyncio

@@ -82,8 +82,8 @@ async def test_a_failed_activity_for_lack_of_capacity_is_a_refusal_of_its_zone()
     assert facts[B.offering_id].refused_at_s is None
 
 
-async def test_an_absolute_write_by_others_is_told_once() -> None:
-    """n8n terraform#50, pulumi-eks#321 (55): two writers of one size, and nobody knew."""
+async def test_bug_055_an_absolute_write_by_others_is_told_once() -> None:
+    """n8n terraform#50, pulumi-eks#321: two writers of one size, and nobody knew."""
     bed = a_bed()
     pool = bed.pool()
     bed.sim.call(

@@ -128,7 +128,7 @@ async def test_nodes_that_eks_does_not_protect_are_protected_by_us(eks: EksBed) 
     assert "t-1" in await by_token(pool)
 
 
-async def test_a_group_that_is_not_active_is_held(eks: EksBed) -> None:
+async def test_bug_054_a_group_that_is_not_active_is_held(eks: EksBed) -> None:
     pool = eks.eks_pool()
     (instance,) = await eks.up(pool, "t-1")
     group = eks.sim.eks.by_name["ml", "rollout"]
@@ -146,7 +146,7 @@ async def test_a_group_that_is_not_active_is_held(eks: EksBed) -> None:
     assert (await pool.observe()).refused_reason is None
 
 
-async def test_several_zones_are_refused_unless_accepted() -> None:
+async def test_bug_053_several_zones_are_refused_unless_accepted() -> None:
     bed = EksBed()
     bed.node_group(zones=(ZONE_A, ZONE_B))
     assert "acceptAZRebalance" in ((await bed.eks_pool().observe()).refused_reason or "")

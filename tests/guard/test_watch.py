@@ -115,7 +115,7 @@ async def test_a_repair_that_is_refused_is_an_alarm_with_its_reason() -> None:
     assert "repair refused: may not create" in finding.message
 
 
-async def test_kueue_14811_a_repair_that_somebody_undoes_is_made_anew_and_then_told() -> None:
+async def test_bug_079_a_repair_that_somebody_undoes_is_made_anew_and_then_told() -> None:
     """Kueue #14811: nothing looked again at what had been dealt with once."""
     world = World()
     guarding = await world.begin(RepairKind.ANNOTATIONS)
@@ -280,7 +280,7 @@ async def test_a_trainer_whose_block_ends_is_asked_for_a_checkpoint_and_its_inst
     assert {key: count for key, count in world.kube.counts().items() if key in writes} == writes
 
 
-async def test_keda_7843_a_look_works_on_what_it_read_not_on_what_changes_meanwhile() -> None:
+async def test_bug_089_a_look_works_on_what_it_read_not_on_what_changes_meanwhile() -> None:
     """KEDA #7843: a map that one task changed while another walked it."""
     world = World()
     guarding = await world.begin()

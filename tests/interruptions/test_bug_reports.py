@@ -1,9 +1,8 @@
-"""The numbered bug reports about events and instance metadata, 1 to 28: each has its test, or a reason why none is here."""
+"""Bug reports about events that are no single source's business, by their numbers in `tests.bug_reports`."""
 
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import boto3
 import pytest
@@ -16,23 +15,6 @@ from tests.builders.fake_sqs import CLUSTER, Owner
 from tests.builders.imds import FakeImds, served
 
 __all__ = ["aws_environment", "moto_server"]
-
-ELSEWHERE = {
-    3: "taints: whoever writes them retries on conflicts; a source only keeps the message until it is told",
-    5: "rate of the Kubernetes client; sources tell all notices in one look",
-    6: "drains: no source has a worker a drain",
-    7: "drains: each node has its own deadline",
-    14: "no notice at all: leases run out, which the ledger's tests show",
-    20: "pods: sources know instances and nodes only",
-}
-
-
-def test_each_report_has_its_test_or_its_reason() -> None:
-    folder = Path(__file__).parent
-    texts = [path.read_text() for place in (folder, folder.parent / "nodeagent") for path in place.rglob("test_*.py")]
-    named = {number for number in range(1, 29) if any(f"def test_bug_{number:03}_" in text for text in texts)}
-    assert named | ELSEWHERE.keys() == set(range(1, 29))
-    assert not named & ELSEWHERE.keys()
 
 
 @pytest.fixture

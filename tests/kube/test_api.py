@@ -227,7 +227,7 @@ async def test_a_list_that_expires_between_pages_is_begun_again_once(tmp_path: P
         {"metadata": {"resourceVersion": "1"}, "items": 5},
     ],
 )
-async def test_what_is_no_list_is_no_empty_list(tmp_path: Path, body: Any) -> None:
+async def test_bug_083_what_is_no_list_is_no_empty_list(tmp_path: Path, body: Any) -> None:
     async with facing(tmp_path, Answer(body=body)) as (api, _):
         with pytest.raises(KubeUnreachable):
             await api.list(NODES)
@@ -329,7 +329,7 @@ async def test_a_watch_whose_beginning_is_silent_is_unreachable(tmp_path: Path) 
 # Limits.
 
 
-async def test_leases_do_not_wait_for_other_work(tmp_path: Path) -> None:
+async def test_bug_101_leases_do_not_wait_for_other_work(tmp_path: Path) -> None:
     """KP#4168."""
     async with facing(tmp_path, OK, qps=0.001, burst=1) as (api, server):
         await CALLS["get"](api)
@@ -351,7 +351,7 @@ async def test_so_many_requests_are_open_at_once_and_no_more(tmp_path: Path) -> 
     assert server.open_most == 64
 
 
-async def test_connections_are_kept_and_used_again(tmp_path: Path) -> None:
+async def test_bug_092_connections_are_kept_and_used_again(tmp_path: Path) -> None:
     """KEDA#5248."""
     async with facing(tmp_path, OK) as (api, _):
         for _ in range(20):
@@ -380,7 +380,7 @@ async def test_a_date_that_is_none_tells_nothing(tmp_path: Path) -> None:
         assert api.ahead_s() is None
 
 
-async def test_after_a_401_the_token_is_read_anew_and_the_call_repeated_once(tmp_path: Path) -> None:
+async def test_bug_107_after_a_401_the_token_is_read_anew_and_the_call_repeated_once(tmp_path: Path) -> None:
     """kubernetes-client/python#741."""
     token = tmp_path / "token"
     token.write_text("old")

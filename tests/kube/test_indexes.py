@@ -49,7 +49,7 @@ async def test_nodes_are_found_by_name_and_by_instance() -> None:
         assert nodes.current_at_s == clock.now_s()
 
 
-async def test_an_empty_instance_finds_nothing_and_a_node_without_one_is_found_by_name() -> None:
+async def test_bug_100_an_empty_instance_finds_nothing_and_a_node_without_one_is_found_by_name() -> None:
     """KC#2507."""
     clock = FakeClock()
     api = FakeKube(clock)
@@ -92,7 +92,7 @@ async def test_a_node_whose_provider_id_comes_late_is_found_once_it_has_come() -
         assert nodes.by_instance("i-9") == nodes.by_name("a")
 
 
-async def test_pods_are_found_by_node_owner_and_uid_in_all_their_namespaces() -> None:
+async def test_bug_020_pods_are_found_by_node_owner_and_uid_in_all_their_namespaces() -> None:
     clock = FakeClock()
     api = FakeKube(clock)
     for namespace in ("ns1", "ns2", "other"):

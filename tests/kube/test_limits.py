@@ -112,7 +112,7 @@ async def test_who_is_cancelled_while_waiting_ends_its_call() -> None:
     assert ended.is_set()
 
 
-async def test_a_pods_token_is_read_again_every_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bug_107_a_pods_token_is_read_again_every_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path
     for name, text in (("token", "first"), ("ca.crt", "x")):
         (folder / name).write_text(text)

@@ -122,7 +122,7 @@ async def test_before_the_first_list_nothing_is_known() -> None:
         assert bed.reflector.trouble == ""
 
 
-async def test_an_object_made_anew_under_its_name_is_another() -> None:
+async def test_bug_090_an_object_made_anew_under_its_name_is_another() -> None:
     """KEDA#8124."""
     bed = Bed()
     await bed.put("a", "1")
@@ -160,7 +160,7 @@ async def test_what_was_missed_while_a_watch_was_broken_is_caught_up_with() -> N
         assert bed.reflector.lists == 1
 
 
-async def test_a_version_that_is_too_old_is_listed_anew() -> None:
+async def test_bug_105_a_version_that_is_too_old_is_listed_anew() -> None:
     """kubernetes-client/python#728."""
     bed = Bed()
     await bed.put("a", "1")
@@ -185,7 +185,7 @@ async def test_a_server_that_says_gone_again_and_again_is_not_stormed_with_lists
 
 
 @pytest.mark.parametrize("error", [DOWN, None], ids=["by an error", "in good order"])
-async def test_watches_that_end_at_once_are_begun_with_back_off(error: Exception | None) -> None:
+async def test_bug_092_watches_that_end_at_once_are_begun_with_back_off(error: Exception | None) -> None:
     """KEDA#7756."""
     bed = Bed()
     async with bed.running():
@@ -218,7 +218,7 @@ async def test_an_idle_kind_stays_current_without_events_or_bookmarks() -> None:
         assert bed.reflector.lists == 1
 
 
-async def test_a_silent_watch_is_given_up_and_begun_again() -> None:
+async def test_bug_105_a_silent_watch_is_given_up_and_begun_again() -> None:
     bed = Bed()
     await bed.put("a", "1")
     bed.watcher.hang("watch", "configmaps", times=1)

@@ -1,8 +1,4 @@
-"""Bugs of others that a fleet's configuration and status must not have, by their numbers in research/autoscalers.md, section 3.
-
-88 is `test_fleet_status.test_nothing_but_times_and_the_last_plan_comes_from_the_status_before`; 90 is in `test_kube_config`,
-`test_fleet_source` and `test_status_writer`.
-"""
+"""Bugs of others that a fleet's configuration and status must not have, by their numbers in `tests.bug_reports`."""
 
 import dataclasses
 from dataclasses import replace
@@ -24,7 +20,7 @@ from tests.builders.rollout_fleets import a_cluster, a_watch, an_object
 from tests.builders.snapshots import NOW_S, a_fleet_spec, a_world_of, planned, some_replicas
 
 
-async def test_58a_a_restart_decides_by_the_version_it_had_and_says_that_it_is_not_synced() -> None:
+async def test_bug_058a_a_restart_decides_by_the_version_it_had_and_says_that_it_is_not_synced() -> None:
     """skypilot#8562: after a restart the service began at version 1 and churned."""
     clock = FakeClock()
     kube = await a_cluster(clock, an_object(interval="12s"))
@@ -61,7 +57,7 @@ CONFIGS = st.builds(
 
 
 @given(READOUTS, CONFIGS, st.none() | st.lists(st.just("hpa"), max_size=1), st.none() | st.booleans())
-def test_79_conditions_never_contradict_each_other(
+def test_bug_079_conditions_never_contradict_each_other(
     readout: Readout, config: Any, writers: list[str] | None, protected: bool | None
 ) -> None:
     """Kueue#14811: contradictory conditions, and nobody looked again. Here each is judged anew from one tick."""
@@ -76,7 +72,7 @@ def test_79_conditions_never_contradict_each_other(
     assert set(states) == set(ConditionType)
 
 
-def test_86_a_fleet_without_history_lowers_nothing() -> None:
+def test_bug_086_a_fleet_without_history_lowers_nothing() -> None:
     """KEDA#5008: a new object was scaled to 0 at once. Unknown history is the beginning of a cool-down."""
     plan = planned(a_world_of(some_replicas(5)), a_fleet_spec(0, lower_after_fresh_s=1800.0), Memory())
     assert not [command for command in plan.commands if isinstance(command, DrainReplica)]
@@ -84,13 +80,13 @@ def test_86_a_fleet_without_history_lowers_nothing() -> None:
 
 
 @pytest.mark.parametrize(("low", "high", "well"), [(1.0, 1.0, False), (1.5, 1.0, False), (1.0, 1.5, True)])
-def test_87_a_band_has_a_width(low: float, high: float, well: bool) -> None:
+def test_bug_087_a_band_has_a_width(low: float, high: float, well: bool) -> None:
     """KEDA#2314: thresholds up and down were equal, and the fleet flapped. On the API server: `test_crd_on_api_server`."""
     band = {"type": "buffer_band", "lowMark": low, "highMark": high}
     assert (not faults_of(changed(a_fleet(), "spec", "stages", 0, "policy", to=band))) is well
 
 
-def test_89_a_status_is_made_of_values_that_nobody_can_change_and_of_nothing() -> None:
+def test_bug_089_a_status_is_made_of_values_that_nobody_can_change_and_of_nothing() -> None:
     """KEDA#7843, #6739: unlocked shared state, and an index into a list that was nil."""
     readout = a_readout()
     for value in (readout, readout.snapshot, readout.plan, CONFIG):

@@ -167,8 +167,8 @@ def test_a_whole_path_is_taken() -> None:
     assert getattr(fleet.spec.ledger, "url_file", None) == "/etc/headrace/url"
 
 
-async def test_another_fleet_of_the_name_is_not_this_one() -> None:
-    """KEDA#8124 (research/autoscalers.md, 90): identity is the UID."""
+async def test_bug_090_another_fleet_of_the_name_is_not_this_one() -> None:
+    """KEDA#8124: identity is the UID."""
     clock = FakeClock()
     kube = await a_cluster(clock, an_object())
     async with watched(kube, clock) as (config, wake):

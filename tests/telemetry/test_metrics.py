@@ -92,7 +92,7 @@ def _samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], f
     }
 
 
-def test_every_name_says_its_unit_and_every_label_is_bounded(metrics: Metrics) -> None:
+def test_bug_098_every_name_says_its_unit_and_every_label_is_bounded(metrics: Metrics) -> None:
     for family in text_string_to_metric_families(generate_latest(metrics.registry).decode()):
         assert re.fullmatch(r"headrace_[a-z]+_[a-z_]+", family.name)
         for sample in family.samples:
