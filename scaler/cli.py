@@ -54,6 +54,26 @@ def run(
     raise typer.Exit(run_fleet(file))
 
 
+@app.command()
+def release(
+    fleet: Annotated[str, typer.Argument(help="Name of the fleet; its object may be gone.")],
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="The fleet's namespace.")] = "default",
+    kubeconfig: Annotated[Path | None, typer.Option(help="KUBECONFIG, or ~/.kube/config, if left out.")] = None,
+    controller: Annotated[
+        Path | None,
+        typer.Option(help="The controller's settings, for its region of AWS; instances are left alone without it."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be taken away.")] = False,
+) -> None:
+    """Take a resting fleet's taints, labels, notes, protections and tags away; its capacity stays as it is."""
+    from scaler.commands.release import ReleaseOptions, run_release
+
+    options = ReleaseOptions(
+        fleet=fleet, namespace=namespace, kubeconfig=kubeconfig, controller=controller, dry_run=dry_run
+    )
+    raise typer.Exit(run_release(options))
+
+
 @app.command("node-agent")
 def node_agent(
     folder: Annotated[Path, typer.Option("--dir", help="Folder that workers on this node read.")],

@@ -112,6 +112,7 @@ class NodeKeeper:
         self._stood: dict[str, tuple[NodeMark, NodeFacts, float]] = {}
         """What was found to stand on which state of its node, and when: not judged again for a while."""
         self._owned: Mapping[str, Owned] = {}
+        self._taking = True
         self._known: dict[str, NodeFacts] = {}
         """By UID: what the server answered us, until the watch shows as much."""
         self._busy: set[str] = set()
@@ -123,8 +124,12 @@ class NodeKeeper:
         self._patches = asyncio.Semaphore(_PATCHES_AT_ONCE)
         self._evictions = asyncio.Semaphore(_EVICTIONS_AT_ONCE)
 
-    def want(self, marks: Mapping[str, NodeMark], owned: Mapping[str, Owned]) -> None:
-        """Say what is to stand from now on, by instance id: all marks, and all of the fleet's that are not ending already."""
+    def want(self, marks: Mapping[str, NodeMark], owned: Mapping[str, Owned], *, taking: bool = True) -> None:
+        """Say what is to stand from now on, by instance id: all marks, and all of the fleet's that are not ending already.
+
+        `taking`: whether nodes of the fleet that carry nobody's label get its own.
+        """
+        self._taking = taking
         if marks != self._wanted or owned != self._owned:
             self._wanted, self._owned = dict(marks), dict(owned)
             self._marks = tuple(sorted(marks.values(), key=lambda mark: (mark.deadline_s, mark.instance_id)))
@@ -181,11 +186,17 @@ class NodeKeeper:
         for node in self._nodes.all():
             if node.instance_id not in wanted and (MARKED_BY_ANNOTATION in node.annotations or node.taints):
                 self._bring(group, self._latest(node), self._unmarking)
+<<<<<<< HEAD
         for instance_id in self._owned.keys() - wanted.keys():
             node = self._node_of(instance_id)
             if node is not None and not node.labels.get(FLEET_LABEL):
                 self._bring(group, node, self._owning(instance_id))
         for mark in self._marks:
+=======
+        for instance_id in self._owned.keys() - wanted.keys() if self._taking else ():
+            self._bring(group, self._node_of(instance_id), self._owning(instance_id))
+        for mark in marks:
+>>>>>>> refs/heads/deploy
             self._empty(group, mark)
 
     def _stands(self, mark: NodeMark, node: NodeFacts) -> bool:
