@@ -186,17 +186,11 @@ class NodeKeeper:
         for node in self._nodes.all():
             if node.instance_id not in wanted and (MARKED_BY_ANNOTATION in node.annotations or node.taints):
                 self._bring(group, self._latest(node), self._unmarking)
-<<<<<<< HEAD
-        for instance_id in self._owned.keys() - wanted.keys():
+        for instance_id in self._owned.keys() - wanted.keys() if self._taking else ():
             node = self._node_of(instance_id)
             if node is not None and not node.labels.get(FLEET_LABEL):
                 self._bring(group, node, self._owning(instance_id))
         for mark in self._marks:
-=======
-        for instance_id in self._owned.keys() - wanted.keys() if self._taking else ():
-            self._bring(group, self._node_of(instance_id), self._owning(instance_id))
-        for mark in marks:
->>>>>>> refs/heads/deploy
             self._empty(group, mark)
 
     def _stands(self, mark: NodeMark, node: NodeFacts) -> bool:
