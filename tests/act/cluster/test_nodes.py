@@ -103,9 +103,11 @@ async def test_nodes_are_marked_and_unmarked_while_others_write_to_them(cluster:
         want(keeper, owned=tuple(names))
         found = await client.until(
             "/api/v1/nodes",
-            lambda found: not any(
-                is_marked(node) or node["spec"].get("unschedulable") or _cordon_taint(node)
-                for node in by_name(found, "keeper-busy").values()
+            lambda found: (
+                not any(
+                    is_marked(node) or node["spec"].get("unschedulable") or _cordon_taint(node)
+                    for node in by_name(found, "keeper-busy").values()
+                )
             ),
         )
         for node in by_name(found, "keeper-busy").values():
