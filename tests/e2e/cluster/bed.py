@@ -96,10 +96,17 @@ class Bed:
         )
         self.trainer.start()
 
-    def start_controller(self, name: str = "a", *, kubeconfig: Path | None = None, port: int = 0) -> None:
-        """Start a controller process."""
+    def start_controller(
+        self,
+        name: str = "a",
+        *,
+        kubeconfig: Path | None = None,
+        port: int = 0,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Start a controller process, with settings of its own if some are given."""
         file = self.folder / f"controller-{name}.yaml"
-        file.write_text(yaml.safe_dump(self.settings(name, port)))
+        file.write_text(yaml.safe_dump(settings or self.settings(name, port)))
         words = ["run", "--cluster", "--kubeconfig", str(kubeconfig or self.plane.kubeconfig), "-f", str(file)]
         env = {
             **os.environ,
@@ -221,11 +228,15 @@ class Bed:
 
 @asynccontextmanager
 async def a_bed(
-    folder: Path, *, zones: tuple[str, ...] = ZONES, with_: tuple[str, ...] = ("controllers", "scheduler", "kwok")
+    folder: Path,
+    *,
+    zones: tuple[str, ...] = ZONES,
+    with_: tuple[str, ...] = ("controllers", "scheduler", "kwok"),
+    audit: bool = False,
 ) -> AsyncIterator[Bed]:
     """Everything but the controller, ready; nothing is left afterwards."""
     clock = SystemClock()
-    plane = ControlPlane(with_)
+    plane = ControlPlane(with_, audit=audit)
     store_folder = folder / "store"
     store_folder.mkdir()
     store = ValkeyServer(store_folder)
