@@ -233,6 +233,7 @@ async def a_bed(
     zones: tuple[str, ...] = ZONES,
     with_: tuple[str, ...] = ("controllers", "scheduler", "kwok"),
     audit: bool = False,
+    work: WorkerSettings | None = None,
 ) -> AsyncIterator[Bed]:
     """Everything but the controller, ready; nothing is left afterwards."""
     clock = SystemClock()
@@ -249,7 +250,7 @@ async def a_bed(
         with serve(sim) as server:
             async with Kube.of(plane) as kube:
                 nodes, pods = WatchedNodes(api, clock), WatchedPods(api, clock, {NAMESPACE})
-                workers = MultiplexedWorkers(lambda: open_ledger(store.url, JOB), clock, WorkerSettings())
+                workers = MultiplexedWorkers(lambda: open_ledger(store.url, JOB), clock, work or WorkerSettings())
                 bed = Bed(plane, sim, server.address, store, kube, api, nodes, pods, workers, folder)
                 await _set_up(bed, zones)
                 workers.start()
@@ -335,6 +336,7 @@ def a_fleet(store_url: str, name: str = JOB, *, zones: tuple[str, ...] = ZONES, 
         }
         for zone in zones
     ]
+    policy = spec.pop("policy", {"type": "rate_match", "rateTimeConstant": "1s", "goodputTimeConstant": "5s"})
     rails = {
         "floor": 2,
         "ceiling": 32,
@@ -360,7 +362,7 @@ def a_fleet(store_url: str, name: str = JOB, *, zones: tuple[str, ...] = ZONES, 
             "stages": [
                 {
                     "name": "rollout",
-                    "policy": {"type": "rate_match", "rateTimeConstant": "1s", "goodputTimeConstant": "5s"},
+                    "policy": policy,
                     "guardRails": rails,
                     "drain": {"voluntaryDeadline": "20s", "margin": "2s"},
                     "pools": pools,
