@@ -16,10 +16,11 @@ from rollout_worker.agent import EXIT_INPUT_WRONG, Agent, AgentSettings, Parts
 from rollout_worker.clock import SystemClock
 from rollout_worker.engines.base import Engine, EngineError
 from rollout_worker.engines.registry import ENGINES, open_engine
+from rollout_worker.instance import named_instance
 from rollout_worker.ledger_thread import LedgerThread
 from rollout_worker.machine import MachineSettings, WorkerMachine
 from rollout_worker.token_counter import TokenCounter
-from rollout_worker.weights import WeightsFolder
+from rollout_worker.weights import Pacing, WeightsFolder
 from scaler.ledger.contract import LedgerRefused
 from scaler.ledger.registry import open_ledger
 from scaler.model.job import WorkerIdentity
@@ -43,15 +44,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _run(options: argparse.Namespace, engine: Engine, counter: TokenCounter, clock: SystemClock) -> int:
+    try:
+        instance_id = options.instance_id or await named_instance(options.instance_file, clock)
+    except ValueError as error:
+        logs.warning("instance_unknown", error=str(error))
+        return EXIT_INPUT_WRONG
     parts = Parts(
         machine=WorkerMachine(_machine_settings(options)),
         ledger=LedgerThread(lambda: open_ledger(options.ledger, options.job), timeout_s=options.ledger_timeout_s),
         engine=engine,
-        weights=WeightsFolder(options.weights),
+        weights=WeightsFolder(options.weights, _pacing(options, clock)),
         counter=counter,
         clock=clock,
     )
-    agent = Agent(_identity(options), _agent_settings(options), parts)
+    agent = Agent(_identity(options, instance_id), _agent_settings(options), parts)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, agent.drain_on, number)
     code = 0
@@ -66,11 +72,16 @@ async def _run(options: argparse.Namespace, engine: Engine, counter: TokenCounte
     return code
 
 
-def _identity(options: argparse.Namespace) -> WorkerIdentity:
+def _pacing(options: argparse.Namespace, clock: SystemClock) -> Pacing | None:
+    spread_s = options.weights_spread_s
+    return Pacing(worker=options.worker, spread_s=spread_s, clock=clock) if spread_s else None
+
+
+def _identity(options: argparse.Namespace, instance_id: str) -> WorkerIdentity:
     return WorkerIdentity(
         worker=options.worker,
         replica_id=options.replica_id,
-        instance_id=options.instance_id,
+        instance_id=instance_id,
         pod_uid=options.pod_uid,
         node_uid=options.node_uid,
     )
@@ -107,7 +118,11 @@ def _add_identity(parse: argparse.ArgumentParser) -> None:
     add("--job", required=True, help="job name")
     add("--worker", required=True, help="name, unique among live workers")
     add("--replica-id", required=True, help="the worker replica that this process is, or leads")
-    add("--instance-id", required=True, help="the instance it runs on: how a notice finds it")
+    instance = parse.add_mutually_exclusive_group(required=True)
+    instance.add_argument("--instance-id", help="the instance it runs on: how a notice finds it")
+    instance.add_argument(
+        "--instance-file", type=Path, help="file of the node agent that names the instance it runs on"
+    )
     add("--pod-uid", default="", help="UID of its pod")
     add("--node-uid", default="", help="UID of its node")
     add("--notice-file", type=Path, help="file in which this node's interruption notice appears")
@@ -119,6 +134,14 @@ def _add_engine(parse: argparse.ArgumentParser) -> None:
     add("--engine", required=True, choices=sorted(ENGINES), help="what generates")
     add("--engine-option", action="append", type=_pair, default=[], metavar="KEY=VALUE", help="option of the engine")
     add("--weights", type=Path, required=True, help="folder in which the trainer publishes versions")
+    add(
+        "--weights-spread",
+        dest="weights_spread_s",
+        type=_not_negative,
+        default=0.0,
+        metavar="S",
+        help="workers load a version within so many seconds, each at its own time, so that its source is not flooded",
+    )
     add("--min-version", type=int, help="not ready before this policy version is loaded")
     add("--concurrency", type=_positive_int, default=8, help="units generated at a time")
 
@@ -153,6 +176,13 @@ def _positive(text: str) -> float:
     number = float(text)
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not above 0")
+    return number
+
+
+def _not_negative(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is below 0")
     return number
 
 

@@ -55,6 +55,38 @@ def run(
 
 
 @app.command()
+def release(
+    fleet: Annotated[str, typer.Argument(help="Name of the fleet; its object may be gone.")],
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="The fleet's namespace.")] = "default",
+    kubeconfig: Annotated[Path | None, typer.Option(help="KUBECONFIG, or ~/.kube/config, if left out.")] = None,
+    controller: Annotated[
+        Path | None,
+        typer.Option(help="The controller's settings, for its region of AWS; instances are left alone without it."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be taken away.")] = False,
+) -> None:
+    """Take a resting fleet's taints, labels, notes, protections and tags away; its capacity stays as it is."""
+    from scaler.commands.release import ReleaseOptions, run_release
+
+    options = ReleaseOptions(
+        fleet=fleet, namespace=namespace, kubeconfig=kubeconfig, controller=controller, dry_run=dry_run
+    )
+    raise typer.Exit(run_release(options))
+
+
+@app.command("node-agent")
+def node_agent(
+    folder: Annotated[Path, typer.Option("--dir", help="Folder that workers on this node read.")],
+    metadata_url: Annotated[str, typer.Option(help="Instance metadata.")] = "http://169.254.169.254",
+    interval: Annotated[str, typer.Option(help='How often to look, like "1s".')] = "1s",
+) -> None:
+    """Write instance metadata's notices into files on this node until told to stop; needs no credentials."""
+    from scaler.commands.node_agent import run_node_agent
+
+    raise typer.Exit(run_node_agent(folder, metadata_url, interval))
+
+
+@app.command()
 def demo(
     trace: Annotated[Path | None, typer.Option(help="Capacity trace; the shipped synthetic one by default.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of prompts, weights and interruptions.")] = 0,
@@ -317,6 +349,22 @@ def bench_decide(
     from scaler.commands.bench_decide import run_bench
 
     raise typer.Exit(run_bench(policy, sizes, seconds, as_json=json))
+
+
+@bench.command("interruptions")
+def bench_interruptions(
+    kubeconfig: Annotated[Path, typer.Option(help="Of a test bed: `make cluster-up` tells.", envvar="KUBECONFIG")],
+    endpoint_url: Annotated[str, typer.Option(help="Of the bed's AWS.", envvar="AWS_ENDPOINT_URL")],
+    ledger: Annotated[str, typer.Option(help="Address of a Valkey store.", envvar="HEADRACE_LEDGER")],
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes, each with a notice.")] = 500,
+    region: Annotated[str, typer.Option(help="The bed's region.")] = "us-east-1",
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Measure how soon after its notice a node is tainted and its worker told to drain, on a test bed."""
+    from scaler.commands.bench_interruptions import BenchOptions, run_bench
+
+    options = BenchOptions(nodes=nodes, kubeconfig=kubeconfig, endpoint=endpoint_url, ledger=ledger, region=region)
+    raise typer.Exit(run_bench(options, as_json=json))
 
 
 @bench.command("simulate")

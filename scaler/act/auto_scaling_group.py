@@ -44,11 +44,12 @@ class AutoScalingGroupPool(GroupPool):
             ("auto_scaling_group", settings.group),
             lambda: open_place(settings.aws, settings.group, clock=clock, sync=sync),
         )
+        place.sync = sync
 
         async def judge(reading: Reading) -> str | None:
-            return refused(reading, await place.surveyor.look(), settings.offerings, sync=place.sync)
+            return refused(reading, await place.around(reading), settings.offerings, sync=place.sync)
 
-        super().__init__(site_of(settings, place, pool, judge), falls_back=False, protects=True)
+        super().__init__(site_of(settings, place, pool, judge), falls_back=False)
 
 
 def make(settings: object, *, pool: str, clock: Clock) -> AutoScalingGroupPool:

@@ -14,8 +14,8 @@ Races, one by one.
 * EKS ends a node while we end another: both name their instance; decrements add up.
 * EKS updates the group (version, configuration): its status is not ACTIVE, we hold, and what is under way here is harmless.
 * Somebody else calls `UpdateNodegroupConfig` with an old desired size while we grow: Auto Scaling would pick victims among
-  working nodes, which no call of ours can prevent, as EKS does not protect new instances. Ours are protected one by one
-  from their first listing on, so that its scale-in finds none; but that is why a foreign owner of the size is refused.
+  working nodes, as EKS does not protect new instances. Ours are protected with the next launch or end once they are in
+  service, so that its scale-in finds few; what it finds before, no call of ours can prevent.
 
 How it is lowered: a named instance with decrement on its Auto Scaling group, after drain and pod; EKS's own hook then lets it go.
 Noticed instances are left to EKS (`Duties.detaches` is False), so `detach` does nothing.
@@ -169,12 +169,12 @@ class EksNodeGroupPool:
         async def judge(reading: Reading) -> str | None:
             described = await self._describe()
             own = self._refused(described, reading) if described else "the node group is gone"
-            around = await place.surveyor.look()
+            around = await place.around(reading)
             return own or refused_managed(
                 reading, around, settings.offerings, tags_accepted=settings.accept_autoscaler_tags
             )
 
-        return GroupPool(site_of(settings, place, self._pool, judge), falls_back=True, protects=True)
+        return GroupPool(site_of(settings, place, self._pool, judge), falls_back=True)
 
     def _refused(self, described: Mapping[str, Any], reading: Reading) -> str | None:
         """What speaks against acting on this node group, by EKS's own account."""

@@ -112,6 +112,8 @@ class NodeKeeper:
         self._stood: dict[str, tuple[NodeMark, NodeFacts, float]] = {}
         """What was found to stand on which state of its node, and when: not judged again for a while."""
         self._owned: Mapping[str, Owned] = {}
+        self._taking = True
+        self._behind = False
         self._known: dict[str, NodeFacts] = {}
         """By UID: what the server answered us, until the watch shows as much."""
         self._busy: set[str] = set()
@@ -123,17 +125,29 @@ class NodeKeeper:
         self._patches = asyncio.Semaphore(_PATCHES_AT_ONCE)
         self._evictions = asyncio.Semaphore(_EVICTIONS_AT_ONCE)
 
-    def want(self, marks: Mapping[str, NodeMark], owned: Mapping[str, Owned]) -> None:
-        """Say what is to stand from now on, by instance id: all marks, and all of the fleet's that are not ending already."""
+    def want(self, marks: Mapping[str, NodeMark], owned: Mapping[str, Owned], *, taking: bool = True) -> None:
+        """Say what is to stand from now on, by instance id: all marks, and all of the fleet's that are not ending already.
+
+        `taking`: whether nodes of the fleet that carry nobody's label get its own.
+        """
+        self._taking = taking
         if marks != self._wanted or owned != self._owned:
             self._wanted, self._owned = dict(marks), dict(owned)
             self._marks = tuple(sorted(marks.values(), key=lambda mark: (mark.deadline_s, mark.instance_id)))
             self._stood = {key: stood for key, stood in self._stood.items() if key in marks}
+            self._behind = self._behind or any(
+                mark.noticed_at_s and key not in self._stood for key, mark in marks.items()
+            )
             self._news.set()
 
     def rest(self) -> None:
         """Do nothing to any node until something is wanted again; what stands, stands."""
         self._wanted = None
+
+    @property
+    def behind(self) -> bool:
+        """Whether the last look found noticed nodes without their mark."""
+        return self._behind
 
     def recorded(self, instance_id: str) -> bool:
         """Whether the node of this instance carries its mark: a crash of ours cannot lose it any more."""
@@ -174,14 +188,16 @@ class NodeKeeper:
 
     def _look(self, group: asyncio.TaskGroup, wanted: Mapping[str, NodeMark]) -> None:
         self._forget()
+        self._behind = False
         for mark in self._marks:
             node = self._node_of(mark.instance_id)
             if node is not None and not self._stands(mark, node):
+                self._behind = self._behind or mark.noticed_at_s is not None
                 self._bring(group, node, self._marking(mark.instance_id), mark)
         for node in self._nodes.all():
             if node.instance_id not in wanted and (MARKED_BY_ANNOTATION in node.annotations or node.taints):
                 self._bring(group, self._latest(node), self._unmarking)
-        for instance_id in self._owned.keys() - wanted.keys():
+        for instance_id in self._owned.keys() - wanted.keys() if self._taking else ():
             node = self._node_of(instance_id)
             if node is not None and not node.labels.get(FLEET_LABEL):
                 self._bring(group, node, self._owning(instance_id))

@@ -177,6 +177,7 @@ _WORDS: tuple[tuple[str, AwsFault], ...] = (
     ("is not in auto scaling group", AwsFault.NOT_FOUND),
     ("not attached to auto scaling group", AwsFault.NOT_FOUND),
     ("no active lifecycle action found", AwsFault.NOT_FOUND),
+    ("autoscalinggroup name not found", AwsFault.NOT_FOUND),
     # "Troubleshoot: instance launch failure": what activities say where no code is in the text.
     ("do not have sufficient", AwsFault.INSUFFICIENT_CAPACITY),
     ("insufficient capacity", AwsFault.INSUFFICIENT_CAPACITY),

@@ -1,7 +1,8 @@
 """From a RolloutFleet object of the API server to the same model as a file's, and the spec last accepted that it carries.
 
 Policy: what tools and the API server add to an object (status, managed fields, annotations, finalizers) is none of the
-fleet's; relative paths are refused, since there is no folder that they could start from.
+fleet's; relative paths are refused, since there is no folder that they could start from, and so is a spec so large that
+the API server could not keep it twice.
 Invariants: a spec kept in `status.lastAccepted` is used only if its digest is right.
 """
 
@@ -20,6 +21,9 @@ from scaler.config.schema import API_VERSION, KIND, RolloutFleet
 from scaler.config.translate import problems_of
 from scaler.config.yaml_text import path_text
 from scaler.kube.contract import Json
+
+MAX_SPEC_BYTES = 512 * 1024
+"""A third of what etcd takes for one object: the spec is there a second time, as the one last accepted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +49,9 @@ def place_of(body: Json) -> str:
 def read_fleet(body: Json) -> RolloutFleet:
     """The fleet in an object. `ConfigError` tells every fault."""
     meta, source = body.get("metadata", {}), place_of(body)
+    if len(_compact(body.get("spec"))) > MAX_SPEC_BYTES:
+        message = f"is larger than {MAX_SPEC_BYTES // 1024} KiB, and could not be kept as the one last accepted"
+        raise ConfigError([_fault(body, "spec", message, "make several fleets of it")])
     document = {
         "apiVersion": body.get("apiVersion", API_VERSION),
         "kind": body.get("kind", KIND),
@@ -85,7 +92,11 @@ def last_accepted(body: Json) -> tuple[RolloutFleet, Accepted] | None:
 
 def spec_digest(spec: Mapping[str, Any]) -> str:
     """sha256 of a spec, whatever the order of its keys."""
-    return hashlib.sha256(json.dumps(spec, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(_compact(spec)).hexdigest()
+
+
+def _compact(spec: object) -> bytes:
+    return json.dumps(spec, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _fault(body: Json, path: str, message: str, remedy: str) -> Fault:

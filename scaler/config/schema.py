@@ -136,7 +136,8 @@ class Spec(YamlModel):
     """Time between decisions; events only wake the loop early. Default 10s: launches take minutes, so less gains
     nothing."""
     paused: Flag = False
-    """No scaling, no repairs; noticed drains go on. Default false."""
+    """No scaling, no repairs; noticed drains go on. Default false. In a cluster one command, which RBAC allows or not:
+    `kubectl patch rfleet NAME --type merge -p '{"spec":{"paused":true}}'`."""
     dry_run: Flag = True
     """Decide and explain, but change nothing. Default true: a new fleet shows what it would do before it may do it."""
     job: Job

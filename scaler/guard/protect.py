@@ -85,8 +85,8 @@ def _things(facts: TrainerFacts) -> Iterator[tuple[str, str]]:
 class Protector:
     """See the module's docstring.
 
-    `fleet` tells the value of `FLEET_LABEL` on this fleet's nodes, `places` each pool's place (`ProviderModel.place`), and
-    `count` hears the kind of everything that was refused.
+    `trainers` tells `scaler.guard.watch.trainers_of` the specification in use, `fleet` the value of `FLEET_LABEL` on this
+    fleet's nodes, `places` each pool's place (`ProviderModel.place`), and `count` hears the kind of everything refused.
     """
 
     def __init__(

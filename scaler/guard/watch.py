@@ -25,10 +25,9 @@ _COMES_AGAIN = frozenset({RepairOutcome.LIMITED, RepairOutcome.PRECONDITION})
 
 
 def trainers_of(spec: FleetSpec) -> tuple[TrainerSpec, ...]:
-    """The fleet's trainers, each with its namespace."""
-    return tuple(
-        trainer if trainer.namespace else replace(trainer, namespace=spec.namespace) for trainer in spec.trainers
-    )
+    """The fleet's trainers, each with its namespace: the fleet's, or Kubernetes' own default where that has none."""
+    own = spec.namespace or "default"
+    return tuple(trainer if trainer.namespace else replace(trainer, namespace=own) for trainer in spec.trainers)
 
 
 class GuardWatch:
@@ -67,7 +66,7 @@ class GuardWatch:
                 await self.look()
             except Exception as error:
                 log.exception("trainer_guard_broken")
-                self.findings = tuple(_blind(trainer, error) for trainer in self._spec().trainers)
+                self.findings = tuple(_blind(trainer, error) for trainer in trainers_of(self._spec()))
             await self._clock.sleep(self._spec().interval_s)
 
     async def look(self) -> None:

@@ -8,8 +8,8 @@ Invariant: nothing is received from a queue that does not carry our cluster's ta
 Non-goals: draining, and who owns an instance.
 
 Calls: sqs ListQueueTags, ReceiveMessage, DeleteMessageBatch, ChangeMessageVisibilityBatch; SendMessage to the dead-letter
-queue; ec2 DescribeInstances for capacity blocks; autoscaling CompleteLifecycleAction for hooks. Long polls hold a thread of
-`Aws` each: give this source one of its own.
+queue; ec2 DescribeInstances for capacity blocks; autoscaling CompleteLifecycleAction for hooks. Each receiver's long poll holds
+one of the threads that `Aws` has for them.
 """
 
 import asyncio

@@ -6,7 +6,8 @@ limit's doing. Within it are repeated
 * reads: whatever happened, unless the answer was a plain no;
 * any call that was refused before it was carried out: 401 once, with credentials read anew, and 429 with Retry-After,
   but never an eviction's 429, which is a disruption budget's;
-* on 503: deletions, replacements, merge and apply patches. A creation and a JSON patch could then be done twice.
+* on 503: deletions, replacements, merge and apply patches. A creation and a JSON patch could then be done twice;
+* by aiohttp itself, once, reads, deletions and replacements whose connection ends before there is an answer.
 A half-open connection is found by its silence (for reads a part of the time-out, so that a second one gets its chance), by
 TCP keep-alive and by unacknowledged bytes.
 Invariants: no call without a name reaches the server (`DELETE` of a collection would empty it); redirects are not followed.

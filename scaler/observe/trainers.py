@@ -191,11 +191,8 @@ class _Watched:
         index = self._ports.nodes
         self._nodes_unread = _behind(index.current_at_s, self._ports.clock, "nodes")
         names = {pod.node_name for pod in self.pods.value if pod.node_name}
-        self.nodes = tuple(
-            trainer_node(node)
-            for node in sorted(index.all(), key=lambda each: each.name)
-            if node.name in names or trainer.owns_node(node.labels)
-        )
+        found = [node for node in index.all() if node.name in names or trainer.owns_node(node.labels)]
+        self.nodes = tuple(map(trainer_node, sorted(found, key=lambda each: each.name)))
 
     async def _read_pods(self, trainer: TrainerSpec) -> tuple[TrainerPod, ...]:
         labels = ",".join(f"{key}={value}" for key, value in sorted(trainer.match_labels.items()))

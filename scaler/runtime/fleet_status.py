@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from scaler.config.crd_status import MAX_COMMANDS, MAX_TEXT
-from scaler.config.faults import one_line
 from scaler.kube.contract import Json
 from scaler.model.plan import Clamp, Command, Plan, Reason, StagePlan
 from scaler.model.snapshot import PoolView, Snapshot, StageView
@@ -75,12 +74,8 @@ def timestamp(at_s: float) -> str:
 
 def text(message: str) -> str:
     """A message of bounded length, without what does not print."""
-    return one_line(message[:300]) if len(message) <= 300 else one_line(message[:300]) + _rest(message[300:])
-
-
-def _rest(message: str) -> str:
-    left = "".join(char if char.isprintable() else " " for char in message)
-    return left if len(left) <= MAX_TEXT - 300 else left[: MAX_TEXT - 303] + "..."
+    cut = message if len(message) <= MAX_TEXT else message[: MAX_TEXT - 3] + "..."
+    return "".join(char if char.isprintable() else " " for char in cut)
 
 
 def _sizes(plan: Plan) -> Json:

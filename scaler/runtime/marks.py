@@ -64,7 +64,9 @@ class NodeMarks:
 
     def want(self, spec: FleetSpec, snapshot: Snapshot, plan: Plan) -> None:
         """See `Marks`."""
-        self._keeper.want({mark.instance_id: mark for mark in marks_of(spec, snapshot, plan)}, owned_by(snapshot))
+        wanted = {mark.instance_id: mark for mark in marks_of(spec, snapshot, plan)}
+        # A paused fleet answers notices and takes nothing more into possession: else `headrace release` could not stand.
+        self._keeper.want(wanted, owned_by(snapshot), taking=not spec.paused)
 
     def rest(self) -> None:
         """See `Marks`."""

@@ -3,10 +3,10 @@
 Invariants: a family of one name is there once, whatever fleets have it; a fleet that goes takes its samples with it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import Metric
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 
@@ -27,3 +27,29 @@ class Fleets(Collector):
                 for sample in family.samples:
                     merged.samples.append(sample._replace(labels={"fleet": fleet, **sample.labels}))
         yield from families.values()
+
+
+class Requests(Collector):
+    """Requests to API servers, by what permission each needs."""
+
+    def __init__(
+        self,
+        api: Callable[[], Mapping[tuple[str, str], int]],
+        aws: Callable[[], Mapping[tuple[str, str], int]],
+    ) -> None:
+        """`api`: (verb, resource) -> count; `aws`: (service, operation) -> count."""
+        self._api = api
+        self._aws = aws
+
+    def collect(self) -> Iterator[Metric]:
+        """Two families."""
+        api = CounterMetricFamily(
+            "headrace_api_requests", "Requests to the Kubernetes API server.", labels=["verb", "resource"]
+        )
+        for (verb, resource), count in self._api().items():
+            api.add_metric([verb, resource], count)
+        yield api
+        aws = CounterMetricFamily("headrace_aws_requests", "Requests to AWS.", labels=["service", "operation"])
+        for (service, operation), count in self._aws().items():
+            aws.add_metric([service, operation], count)
+        yield aws

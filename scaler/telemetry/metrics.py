@@ -116,6 +116,7 @@ class _FleetCollector(Collector):
         yield InfoMetricFamily("headrace_build", "The version that runs.", {"version": _version()})
         yield from self._controller(readout)
         yield from _sources(readout)
+        yield from _notice_sources(readout, self._clock.now_s())
         if readout.guard is not None:
             yield _trainer_findings(readout.guard)
         if readout.snapshot is not None:
@@ -140,16 +141,38 @@ def _sources(readout: Readout) -> Iterator[Metric]:
     for pool, failures in readout.pools_away.items():
         away.add_metric([pool], failures)
     yield away
-    for name, text in (
-        ("received", "Notices seen for the first time."),
-        ("duplicates", "Notices that told nothing new."),
-        ("foreign", "Notices about other people's instances."),
-        ("malformed", "Messages that were no notice."),
-    ):
+
+
+_NOTICE_COUNTERS = (
+    ("received", "Notices seen for the first time."),
+    ("duplicates", "Notices that told nothing new."),
+    ("foreign", "Notices about other people's instances."),
+    ("unknown", "Notices about instances that nobody here knew in time."),
+    ("malformed", "Messages that were no notice."),
+    ("ignored", "Messages that asked for nothing."),
+    ("expired", "Messages that became void before their action was recorded."),
+    ("dead_lettered", "Messages moved to the dead-letter queue."),
+)
+
+
+def _notice_sources(readout: Readout, now_s: float) -> Iterator[Metric]:
+    for name, text in _NOTICE_COUNTERS:
         family = CounterMetricFamily(f"headrace_notice_{name}", text, labels=["source"])
         for source, health in readout.notices.items():
             family.add_metric([source], getattr(health, name))
         yield family
+    available = GaugeMetricFamily("headrace_notice_available", "1 while nothing is wrong.", labels=["source"])
+    answered = GaugeMetricFamily("headrace_notice_answer_age_seconds", "Since it last answered.", labels=["source"])
+    queued = GaugeMetricFamily(
+        "headrace_notice_queue_age_seconds", "Of the oldest message whose action is not recorded.", labels=["source"]
+    )
+    for source, health in readout.notices.items():
+        available.add_metric([source], float(health.answered_at_s is not None and not health.error))
+        if health.answered_at_s is not None:
+            answered.add_metric([source], max(0.0, now_s - health.answered_at_s))
+        if health.queue_age_s is not None:
+            queued.add_metric([source], health.queue_age_s)
+    yield from (available, answered, queued)
 
 
 def _trainer_findings(findings: Iterable[Finding]) -> Metric:

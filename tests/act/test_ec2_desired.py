@@ -1,6 +1,7 @@
 """Raising a group by its desired capacity, where LaunchInstances is not to be had."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -93,7 +94,7 @@ async def test_failed_activities_are_the_refusals_and_say_which(bed: Bed) -> Non
     assert "MaxSpotInstanceCountExceeded" in outcome.message
 
 
-async def test_what_we_ended_is_not_raised_again_by_the_next_launch(bed: Bed) -> None:
+async def test_what_we_ended_is_neither_raised_again_nor_waited_for(bed: Bed) -> None:
     pool = bed.pool(**BY_SIZE)
     for token in ("t-1", "t-2", "t-3"):
         await until_settled(lambda t=token: pool.launch(a_launch(t)), bed, every_s=5.0)
@@ -101,9 +102,51 @@ async def test_what_we_ended_is_not_raised_again_by_the_next_launch(bed: Bed) ->
     first, second, _ = await listed(pool)
     await pool.terminate(an_end(first))
     await pool.terminate(an_end(second))
-    await until_settled(lambda: pool.launch(a_launch("t-4")), bed)
+    began_s = bed.clock.now_s()
+    await until_settled(lambda: pool.launch(a_launch("t-4")), bed, every_s=2.0)
+    assert bed.clock.now_s() - began_s < 15
     bed.pass_time(60)
     assert bed.desired() == len(bed.running()) == 2
+
+
+async def test_a_size_that_somebody_lowered_below_what_runs_is_raised_from_what_runs(bed: Bed) -> None:
+    pool = bed.pool(**BY_SIZE)
+    for token in ("t-1", "t-2", "t-3"):
+        await until_settled(lambda t=token: pool.launch(a_launch(t)), bed, every_s=5.0)
+    bed.pass_time(90)
+    bed.sim.call(
+        "autoscaling", "SetDesiredCapacity", caller="OPERATOR", AutoScalingGroupName="rollout", DesiredCapacity=1
+    )
+    bed.pass_time(5)
+    await until_settled(lambda: pool.launch(a_launch("t-4")), bed)
+    written = [call for call in bed.sim.log.of("SetDesiredCapacity") if call.caller == bed.aws.caller]
+    assert written[-1].parameters["DesiredCapacity"] == 4
+    assert len(written) == 4
+    assert bed.desired() == len(bed.running()) == 4
+    assert bed.sim.ended() == []
+
+
+async def test_a_description_of_before_the_last_write_does_not_lower_it(bed: Bed) -> None:
+    pool = bed.pool(**BY_SIZE)
+    await pool.observe()
+    original = bed.aws.call
+    before = {
+        operation: await original(service, operation)
+        for service, operation in (("autoscaling", "DescribeAutoScalingGroups"), ("ec2", "DescribeInstances"))
+    }
+    for token in ("t-1", "t-2", "t-3"):
+        await until_settled(lambda t=token: pool.launch(a_launch(t)), bed, every_s=5.0)
+
+    async def stale(service: str, operation: str, /, **parameters: Any) -> Any:
+        return before.get(operation) or await original(service, operation, **parameters)
+
+    bed.aws.call = stale  # type: ignore[method-assign]
+    with pytest.raises(PoolUnavailable):
+        await pool.launch(a_launch("t-4"))
+    assert bed.desired() >= 3
+    bed.aws.call = original  # type: ignore[method-assign]
+    await until_settled(lambda: pool.launch(a_launch("t-4")), bed)
+    assert bed.desired() == 4
 
 
 async def test_the_maximum_is_not_written_over() -> None:
@@ -153,3 +196,26 @@ async def test_k_nodes_are_raised_and_taken_together(bed: Bed) -> None:
     assert bed.desired() == 3
     assert {instance.launch_token for instance in await listed(pool)} == {"t-1"}
     check_endings(bed)
+
+
+async def test_what_is_listed_under_its_own_id_keeps_it() -> None:
+    bed = Bed()
+    bed.group(desired=1)
+    bed.pass_time(30)
+    pool = bed.pool(**BY_SIZE)
+    (adopted,) = await listed(pool)
+    with pytest.raises(PoolUnavailable):
+        await pool.launch(a_launch("t-1"))
+    await until_settled(lambda: pool.launch(a_launch("t-1")), bed)
+    assert {instance.instance_id: instance.launch_token for instance in await listed(pool)}[adopted.instance_id] == ""
+    assert bed.desired() == 2
+
+
+async def test_what_came_while_no_controller_was_there_is_not_asked_for_twice(bed: Bed) -> None:
+    with pytest.raises(PoolUnavailable):
+        await bed.pool(**BY_SIZE).launch(a_launch("t-1"))
+    bed.pass_time(60)
+    pool = bed.restarted(**BY_SIZE)
+    assert (await pool.launch(a_launch("t-1"))).result is LaunchResult.LAUNCHED
+    assert list(await by_token(pool)) == ["t-1"]
+    assert bed.desired() == 1

@@ -231,7 +231,7 @@ async def test_closing_leaves_the_instances(site: Site) -> None:
 def test_the_registry_makes_a_local_pool_and_names_what_it_knows(tmp_path: Path) -> None:
     settings = LocalPoolSettings(state_dir=tmp_path, command=("worker",))
     assert isinstance(make_actor("local", settings, pool="spot", clock=ManualClock()), LocalPool)
-    with pytest.raises(ValueError, match="no provider 'moon'; known are local"):
+    with pytest.raises(ValueError, match=r"no provider 'moon'; known are .*local"):
         make_actor("moon", settings, pool="spot", clock=ManualClock())
     with pytest.raises(TypeError, match="LocalPoolSettings"):
         make_actor("local", json, pool="spot", clock=ManualClock())

@@ -194,7 +194,17 @@ async def test_a_write_whose_answer_was_lost_comes_again_and_finds_it_done() -> 
     assert await bench.outcome(BUDGET) is RepairOutcome.ALREADY
 
 
-async def test_what_does_not_show_is_no_success() -> None:
+async def test_an_annotation_that_something_takes_away_at_once_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+
+    async def mutated_by_a_webhook(*args: Any, **more: Any) -> Any:
+        return {}
+
+    monkeypatch.setattr(bench.kube, "patch", mutated_by_a_webhook)
+    assert await bench.outcome(bench.annotate_pod()) is RepairOutcome.UNVERIFIED
+
+
+async def test_protection_that_does_not_show_is_no_success() -> None:
     bench = Bench(aws=Groups(deaf=True))
     assert await bench.outcome(ProtectFromScaleIn(group="g", instance_id="i-1")) is RepairOutcome.UNVERIFIED
 

@@ -211,7 +211,7 @@ class FakeKube:
         time_out_s: float,
     ) -> AsyncIterator[WatchEvent]:
         ends_at_s = self._clock.monotonic_s() + time_out_s
-        began, marks = self.store.round, self.store.bookmarks
+        began, marks, first = self.store.round, self.store.bookmarks, int(version) if version.isdecimal() else 0
         while True:
             for past in self.store.since(version, kind_of(resource)):
                 version = str(past.version)
@@ -225,7 +225,7 @@ class FakeKube:
                     raise self.store.broken
                 return
             over = self._clock.monotonic_s() >= ends_at_s
-            if over or self.store.bookmarks != marks:
+            if self.store.bookmarks != marks or (over and self.store.newest(kind_of(resource)) > first):
                 marks, version = self.store.bookmarks, self.store.version
                 yield WatchEvent(change=Change.BOOKMARK, body=_bookmark(resource, version))
             if over:

@@ -231,12 +231,18 @@ class Workers:
     started: list[WorkerProcess] = field(default_factory=list)
 
     def start(
-        self, name: str = "w", *arguments: str, engine: str = "dry-run", options: Sequence[str] = ()
+        self,
+        name: str = "w",
+        *arguments: str,
+        engine: str = "dry-run",
+        options: Sequence[str] = (),
+        instance_file: Path | None = None,
     ) -> WorkerProcess:
         world = self.world
         counter, log = world.root / f"{name}.counter", world.root / f"{name}.log"
         command = [sys.executable, "-m", "rollout_worker", "--ledger", world.url, "--job", JOB, "--worker", name]
-        command += ["--replica-id", f"r-{name}", "--instance-id", f"i-{name}", "--weights", str(world.weights)]
+        command += ["--replica-id", f"r-{name}", "--weights", str(world.weights)]
+        command += ["--instance-file", str(instance_file)] if instance_file else ["--instance-id", f"i-{name}"]
         command += ["--token-counter", str(counter), "--notice-file", str(world.notice_file), "--engine", engine]
         command += [part for option in options for part in ("--engine-option", option)]
         environment = os.environ | {"PYTHONPATH": str(Path.cwd())}

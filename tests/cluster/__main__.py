@@ -19,11 +19,11 @@ from pathlib import Path
 
 import psutil
 
-from tests.cluster.build import PROGRAMS, Unavailable, build
+from tests.cluster.build import Unavailable, build
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.folder import owner_of
 from tests.cluster.process import Ended
-from tests.cluster.programs import ALWAYS, named
+from tests.cluster.programs import ALWAYS, PARTS, named
 
 ROOT = Path(__file__).parents[2]
 _READY = "ready"
@@ -129,7 +129,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=ROOT / "out" / "cluster")
     given = parser.parse_intermixed_args()
     try:
-        return _COMMANDS[given.command](Wanted(folder=given.folder.absolute(), parts=given.parts or [*PROGRAMS]))
+        return _COMMANDS[given.command](Wanted(folder=given.folder.absolute(), parts=given.parts or [*PARTS]))
     except Unavailable as reason:
         _say(f"no control plane: {reason}")
         return 1

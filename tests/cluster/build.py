@@ -95,6 +95,7 @@ PROGRAMS = {
         Program(name="karpenter", module="karpenter", package="sigs.k8s.io/karpenter/kwok", defines=True),
         Program(name="kuberay", module="kuberay", package="github.com/ray-project/kuberay/ray-operator", defines=True),
         Program(name="lws", module="lws", package="sigs.k8s.io/lws/cmd", defines=True),
+        Program(name="helm", module="helm", package="helm.sh/helm/v4/cmd/helm"),
     )
 }
 

@@ -166,6 +166,33 @@ def test_what_is_stored_is_what_was_written(plane: ControlPlane) -> None:
     assert stored["spec"] == document["spec"]
 
 
+JUST_RIGHT: list[tuple[str, dict[str, Any]]] = [
+    ("a floor as high as the ceiling", changed(a_fleet(), *RAILS, to={"floor": 4, "ceiling": 4})),
+    ("a floor as large as the pools", changed(changed(a_fleet(), *POOL, "maxReplicas", to=2), *RAILS, "floor", to=2)),
+    ("a cap that pays for just the floor", a_fleet(spendCapUsdPerH="1.00")),
+    ("a stage's cap that pays for just the floor", changed(a_fleet(), *RAILS, "spendCapUsdPerH", to="1.00")),
+    ("a stage's cap as high as the fleet's", changed(a_fleet(), *RAILS, "spendCapUsdPerH", to="10")),
+    ("equal cool-downs", changed(a_fleet(), *RAILS, "cooldownUp", to="300000ms")),
+    ("a margin just below the deadline", changed(a_fleet(), *STAGE, "drain", to={"margin": "119.999s"})),
+    ("an age of one interval", changed(a_fleet(interval="1.1s"), *STAGE, "signals", to={"maxAge": "1100ms"})),
+    ("a launch of one interval", changed(a_fleet(interval="1.1s"), *POOL, "launchTimeout", to="1100ms")),
+    ("equal back-offs of a pool", changed(a_fleet(), *POOL, "refusalBackoffInitial", to="2m")),
+    ("equal back-offs of a job", changed(a_fleet(), "spec", "job", "backoffInitial", to="0.5m")),
+    ("equal depths", changed(a_fleet(), *STAGE, "policy", to={"type": "rate_match", "targetDepthSteps": 2.0})),
+    ("a long name", a_fleet("a" * 63)),
+    ("ten years", changed(a_fleet(), *RAILS, "cooldownDown", to="3650d")),
+    ("all of the replicas", changed(a_fleet(), *RAILS, "disruptionBudget", to="100.00%")),
+    ("the last port", a_fleet(http={"listen": "[::]:65535"})),
+    ("literal braces", changed(a_fleet(), *POOL, "provider", "command", to=["{{x}}", "{{{ledger}}}"])),
+]
+
+
+@pytest.mark.parametrize("document", [row[1] for row in JUST_RIGHT], ids=[row[0] for row in JUST_RIGHT])
+def test_what_is_just_right_is_taken(plane: ControlPlane, document: dict[str, Any]) -> None:
+    assert not faults_of(document)
+    assert sent(plane, document).message == ""
+
+
 AMOUNTS = st.builds(
     lambda parts: "".join(f"{number}{unit}" for unit, number in parts),
     st.lists(

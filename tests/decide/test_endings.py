@@ -232,7 +232,7 @@ def test_all_nodes_of_a_replica_end_together() -> None:
     assert command.instance_ids == ("i-1", "i-2")
 
 
-def test_five_hundred_notices_at_once_keep_their_deadlines_apart() -> None:
+def test_bug_007_five_hundred_notices_at_once_keep_their_deadlines_apart() -> None:
     replicas = [a_replica(f"r{n:03}", notice=a_notice(deadline_s=NOW_S + 1 + n / 10)) for n in range(500)]
 
     plan = planned(a_world_of(replicas), a_fleet_spec(0), remembering(desired=0))

@@ -44,9 +44,9 @@ def reclaiming(offering: Any, ago_s: float) -> OfferingView:
     ("offerings", "expected"),
     [
         pytest.param([DEAR, CHEAP, MIDDLE], ["pool/a"], id="the cheapest"),
-        pytest.param([refused(CHEAP, 29), MIDDLE], ["pool/b"], id="not where we were refused just now"),
+        pytest.param([refused(CHEAP, 29), MIDDLE], ["pool/b"], id="bug 70: not where we were refused just now"),
         pytest.param([refused(CHEAP, 31), MIDDLE], ["pool/a"], id="again after the back-off"),
-        pytest.param([refused(CHEAP, 119, refusals=3), MIDDLE], ["pool/b"], id="back-off doubles"),
+        pytest.param([refused(CHEAP, 119, refusals=3), MIDDLE], ["pool/b"], id="bug 69: back-off doubles"),
         pytest.param([refused(CHEAP, 901, refusals=999), MIDDLE], ["pool/a"], id="back-off has a maximum"),
         pytest.param([reclaiming(CHEAP, 599), MIDDLE], ["pool/b"], id="not where capacity is being taken"),
         pytest.param([reclaiming(CHEAP, 601), MIDDLE], ["pool/a"], id="again when that is over"),

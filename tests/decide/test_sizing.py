@@ -114,7 +114,7 @@ REQUESTED, LAUNCHING, LOADING = ReplicaPhase.REQUESTED, ReplicaPhase.LAUNCHING, 
             {},
             10,
             ["ceiling 9 -> 4", "step_down 4 -> 10"],
-            id="a lowered ceiling is reached in steps",
+            id="bug 85: a lowered ceiling is reached in steps",
         ),
     ],
 )
@@ -130,11 +130,11 @@ def test_rails_have_the_last_word(
 @pytest.mark.parametrize(
     ("reading", "code"),
     [
-        pytest.param(MISSING, ReasonCode.HOLD_SIGNAL_MISSING, id="missing"),
-        pytest.param(Reading(5, NOW_S - 31), ReasonCode.HOLD_SIGNAL_STALE, id="stale"),
-        pytest.param(fresh(float("nan")), ReasonCode.HOLD_SIGNAL_INVALID, id="not a number"),
-        pytest.param(fresh(float("inf")), ReasonCode.HOLD_SIGNAL_INVALID, id="infinite"),
-        pytest.param(fresh(-1), ReasonCode.HOLD_SIGNAL_INVALID, id="negative"),
+        pytest.param(MISSING, ReasonCode.HOLD_SIGNAL_MISSING, id="bug 80: missing"),
+        pytest.param(Reading(5, NOW_S - 31), ReasonCode.HOLD_SIGNAL_STALE, id="bug 81: stale"),
+        pytest.param(fresh(float("nan")), ReasonCode.HOLD_SIGNAL_INVALID, id="bug 84: not a number"),
+        pytest.param(fresh(float("inf")), ReasonCode.HOLD_SIGNAL_INVALID, id="bug 84: infinite"),
+        pytest.param(fresh(-1), ReasonCode.HOLD_SIGNAL_INVALID, id="bug 84: negative"),
     ],
 )
 @pytest.mark.parametrize("sizing", [rate_matched(), banded()], ids=["rate_match", "buffer_band"])
@@ -262,7 +262,7 @@ def test_what_is_on_its_way_counts(phase: ReplicaPhase) -> None:
 
 
 @pytest.mark.parametrize("phase", [ReplicaPhase.DRAINING, ReplicaPhase.DRAINED, ReplicaPhase.TERMINATING])
-def test_what_is_on_its_way_out_does_not_count(phase: ReplicaPhase) -> None:
+def test_bug_056b_what_is_on_its_way_out_does_not_count(phase: ReplicaPhase) -> None:
     plan = planned(a_world_of(some_replicas(2, phase)), a_fleet_spec(2))
 
     assert sum(isinstance(command, LaunchReplica) for command in plan.commands) == 2

@@ -1,12 +1,13 @@
 """The guard against parts that only the real thing has: Karpenter's NodePools, RBAC, moto's Auto Scaling groups."""
 
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from scaler.act.trainer_repairs import RepairOutcome
 from scaler.kube.api import open_api
-from scaler.kube.contract import DISRUPTION_BUDGETS, NODE_POOLS, Json, KubeApi, Resource
+from scaler.kube.contract import DISRUPTION_BUDGETS, NODE_POOLS, Json, Resource
 from scaler.model.trainers import CheckCode, RepairKind, Severity
 from scaler.observe.trainer_instances import describe_members
 from scaler.runtime.clock import SystemClock
@@ -27,6 +28,9 @@ ROLES = Resource(group=RBAC, plural="roles", kind="Role")
 ROLE_BINDINGS = Resource(group=RBAC, plural="rolebindings", kind="RoleBinding")
 CLUSTER_ROLES = Resource(group=RBAC, plural="clusterroles", kind="ClusterRole", namespaced=False)
 CLUSTER_ROLE_BINDINGS = Resource(group=RBAC, plural="clusterrolebindings", kind="ClusterRoleBinding", namespaced=False)
+REVIEWS = Resource(
+    group="authorization.k8s.io", plural="subjectaccessreviews", kind="SubjectAccessReview", namespaced=False
+)
 
 DEFAULTS: Json = {
     "template": {
@@ -142,60 +146,53 @@ async def test_what_rbac_hides_is_unknown_and_the_rest_is_seen(
         assert guarding.watch.protected is None
 
 
-class _as_user:  # noqa: N801 (reads as the function that it is)
+@asynccontextmanager
+async def _as_user(
+    plane: ControlPlane, cluster_wide: list[Json], in_namespace: list[Json]
+) -> AsyncIterator[tuple[TrainerOnApi, Guarding]]:
     """A trainer made by an administrator, and a guard that is somebody with these rules."""
+    clock = SystemClock()
+    place = TrainerOnApi(api=open_api(plane.kubeconfig, clock=clock), clock=clock)
+    user = place.of("guard")
+    client = open_api(plane.kubeconfig_for(user), clock=clock)
+    await place.begin()
+    await _grant(place, user, cluster_wide, in_namespace)
+    yield place, Guarding(kube=client, clock=clock, trainers=(place.trainer,))
+    for resource in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS):
+        await place.api.delete(resource, user)
+    await place.end()
+    for api in (place.api, client):
+        await api.close()
 
-    def __init__(self, plane: ControlPlane, cluster_wide: list[Json], in_namespace: list[Json]) -> None:
-        self._plane = plane
-        self._rules = cluster_wide, in_namespace
-        clock = SystemClock()
-        self.place = TrainerOnApi(api=open_api(plane.kubeconfig, clock=clock), clock=clock)
-        self.name = self.place.of("guard")
-        self._client: KubeApi = open_api(plane.kubeconfig_for(self.name), clock=clock)
 
-    async def __aenter__(self) -> tuple[TrainerOnApi, Guarding]:
-        await self.place.begin()
-        api, (cluster_wide, in_namespace) = self.place.api, self._rules
-        subject = {"subjects": [{"kind": "User", "name": self.name, "apiGroup": RBAC}]}
-        await api.create(CLUSTER_ROLES, {**_head(CLUSTER_ROLES, self.name), "rules": cluster_wide})
-        reference = {"kind": "ClusterRole", "name": self.name, "apiGroup": RBAC}
-        binding = {**_head(CLUSTER_ROLE_BINDINGS, self.name), "roleRef": reference, **subject}
-        await api.create(CLUSTER_ROLE_BINDINGS, binding)
-        within = self.place.namespace
-        await api.create(ROLES, {**_head(ROLES, self.name), "rules": in_namespace}, namespace=within)
-        binding = {**_head(ROLE_BINDINGS, self.name), "roleRef": {**reference, "kind": "Role"}, **subject}
-        await api.create(ROLE_BINDINGS, binding, namespace=within)
-        await self._may_list_pods()
-        trainers = (self.place.trainer,)
-        return self.place, Guarding(kube=self._client, clock=self.place.clock, trainers=trainers)
+async def _grant(place: TrainerOnApi, user: str, cluster_wide: list[Json], in_namespace: list[Json]) -> None:
+    roles = (
+        (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, cluster_wide, None),
+        (ROLES, ROLE_BINDINGS, in_namespace, place.namespace),
+    )
+    for role, binding, rules, namespace in roles:
+        await place.api.create(role, {**_head(role, user), "rules": rules}, namespace=namespace)
+        given = {
+            "roleRef": {"kind": role.kind, "name": user, "apiGroup": RBAC},
+            "subjects": [{"kind": "User", "name": user, "apiGroup": RBAC}],
+        }
+        await place.api.create(binding, {**_head(binding, user), **given}, namespace=namespace)
+    await _until_granted(place, user, cluster_wide[-1], "")
+    await _until_granted(place, user, in_namespace[-1], place.namespace)
 
-    async def _may_list_pods(self) -> None:
-        """The server's own view of RBAC follows its objects a moment later."""
-        review = Resource(
-            group="authorization.k8s.io",
-            plural="subjectaccessreviews",
-            kind="SubjectAccessReview",
-            namespaced=False,
-        )
-        for verb, resource, namespace in (("list", "pods", self.place.namespace), self._last_cluster_wide()):
-            attributes = {"verb": verb, "resource": resource, "namespace": namespace}
-            if resource == "priorityclasses":
-                attributes["group"] = "scheduling.k8s.io"
-            body = {**_head(review, ""), "spec": {"user": self.name, "resourceAttributes": attributes}}
-            del body["metadata"]
-            while not (await self.place.api.create(review, body))["status"]["allowed"]:
-                await self.place.clock.sleep(0.05)
 
-    def _last_cluster_wide(self) -> tuple[str, str, str]:
-        rule = self._rules[0][-1]
-        return rule["verbs"][-1], rule["resources"][-1], ""
-
-    async def __aexit__(self, *error: Any) -> None:
-        for resource in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS):
-            await self.place.api.delete(resource, self.name)
-        await self.place.end()
-        for api in (self.place.api, self._client):
-            await api.close()
+async def _until_granted(place: TrainerOnApi, user: str, rule: Json, namespace: str) -> None:
+    """The server's own view of RBAC follows its objects a moment later."""
+    attributes = {
+        "group": rule["apiGroups"][-1],
+        "resource": rule["resources"][-1],
+        "verb": rule["verbs"][-1],
+        "namespace": namespace,
+    }
+    body: Json = {"apiVersion": REVIEWS.api_version, "kind": REVIEWS.kind}
+    body["spec"] = {"user": user, "resourceAttributes": attributes}
+    while not (await place.api.create(REVIEWS, body))["status"]["allowed"]:
+        await place.clock.sleep(0.05)
 
 
 @pytest.mark.usefixtures("aws_environment")

@@ -201,7 +201,7 @@ def test_no_launch_goes_where_a_trainer_lives() -> None:
     assert world.veto.objection(launch("other")) is None
 
 
-def test_kp_3383_a_guard_never_keeps_a_noticed_rollout_node_from_being_drained() -> None:
+def test_bug_030_a_guard_never_keeps_a_noticed_rollout_node_from_being_drained() -> None:
     """A guard against choices that also blocked what the cloud had decided (Karpenter #3383, #3442)."""
     world = World()
     notice = InterruptionNotice(
@@ -239,7 +239,7 @@ def test_what_was_refused_is_counted_by_kind() -> None:
     assert world.refused == ["TerminateReplica", "DetachReplica", "DrainReplica", "node"]
 
 
-def test_an_empty_name_finds_nothing() -> None:
+def test_bug_100_an_empty_name_finds_nothing() -> None:
     """Karpenter core #2507: an empty key that matches everything."""
     world = World()
     facts = in_a_group()

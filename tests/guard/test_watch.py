@@ -115,7 +115,7 @@ async def test_a_repair_that_is_refused_is_an_alarm_with_its_reason() -> None:
     assert "repair refused: may not create" in finding.message
 
 
-async def test_kueue_14811_a_repair_that_somebody_undoes_is_made_anew_and_then_told() -> None:
+async def test_bug_079_a_repair_that_somebody_undoes_is_made_anew_and_then_told() -> None:
     """Kueue #14811: nothing looked again at what had been dealt with once."""
     world = World()
     guarding = await world.begin(RepairKind.ANNOTATIONS)
@@ -169,6 +169,17 @@ async def test_the_guard_that_breaks_says_so_and_looks_again(monkeypatch: pytest
         work.cancel()
 
 
+async def test_a_repair_shows_at_the_next_look_however_seldom_its_source_is_asked() -> None:
+    world = World()
+    guarding = await world.begin(RepairKind.DISRUPTION_BUDGET, slow_s=60.0)
+    await world.kube.delete(DISRUPTION_BUDGETS, "trainer", namespace=world.place.namespace)
+    for _ in range(2):
+        await guarding.watch.look()
+        world.clock.pass_time(10.0)
+    assert guarding.watch.findings == ()
+    assert guarding.repaired == {(RepairKind.DISRUPTION_BUDGET, RepairOutcome.DONE): 1}
+
+
 async def test_slow_sources_are_asked_once_a_minute_and_pods_at_every_look() -> None:
     world = World()
     guarding = await world.begin(slow_s=60.0)
@@ -194,8 +205,10 @@ async def test_a_fleet_without_trainers_has_no_findings_and_asks_nobody() -> Non
 
 
 def test_a_trainer_without_a_namespace_is_in_the_fleets() -> None:
-    spec = FleetSpec(name="demo", namespace="rl", stages=(), trainers=(a_trainer(namespace=""), a_trainer(name="b")))
-    assert [trainer.namespace for trainer in trainers_of(spec)] == ["rl", "rl"]
+    trainers = (a_trainer(namespace=""), a_trainer(name="b", namespace="other"))
+    spec = FleetSpec(name="demo", namespace="rl", stages=(), trainers=trainers)
+    assert [trainer.namespace for trainer in trainers_of(spec)] == ["rl", "other"]
+    assert [trainer.namespace for trainer in trainers_of(replace(spec, namespace=""))] == ["default", "other"]
     assert trainers_of(replace(spec, trainers=())) == ()
 
 
@@ -267,7 +280,7 @@ async def test_a_trainer_whose_block_ends_is_asked_for_a_checkpoint_and_its_inst
     assert {key: count for key, count in world.kube.counts().items() if key in writes} == writes
 
 
-async def test_keda_7843_a_look_works_on_what_it_read_not_on_what_changes_meanwhile() -> None:
+async def test_bug_089_a_look_works_on_what_it_read_not_on_what_changes_meanwhile() -> None:
     """KEDA #7843: a map that one task changed while another walked it."""
     world = World()
     guarding = await world.begin()

@@ -136,7 +136,7 @@ async def test_a_notice_between_a_look_and_a_wait_is_not_slept_over_and_wakes_on
 def test_the_registry_makes_a_local_source_and_names_what_it_knows(tmp_path: Path) -> None:
     settings = LocalNoticeSettings(state_dir=tmp_path)
     assert isinstance(make_source("local", settings, clock=ManualClock()), LocalNoticeSource)
-    with pytest.raises(ValueError, match="no notice source 'moon'; known are local"):
+    with pytest.raises(ValueError, match="no notice source 'moon'; known are instance_status, local"):
         make_source("moon", settings, clock=ManualClock())
     with pytest.raises(TypeError, match="LocalNoticeSettings"):
         make_source("local", None, clock=ManualClock())

@@ -256,9 +256,7 @@ async def test_bug_013_the_same_notice_with_a_moving_time_is_one(sqs: FakeSqs, o
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known to be foreign", "unknown"])
-async def test_bug_008_and_009_a_strangers_message_is_kept_a_minute_then_removed_and_counted(
-    sqs: FakeSqs, known: bool
-) -> None:
+async def test_bug_008_a_strangers_message_is_kept_a_minute_then_removed_and_counted(sqs: FakeSqs, known: bool) -> None:
     sqs.put(SPOT)
     async with running(sqs, Owner(foreign={INSTANCE} if known else set())) as bed:
         await bed.clock.advance(58.0)
@@ -270,6 +268,14 @@ async def test_bug_008_and_009_a_strangers_message_is_kept_a_minute_then_removed
         assert (health.foreign, health.unknown) == ((1, 0) if known else (0, 1))
         assert sqs.calls["ChangeMessageVisibilityBatch"] == 1, "hidden once for all of its minute"
         assert health.queue_age_s == 0.0, "other people's messages are no backlog"
+
+
+async def test_bug_009_a_strangers_message_is_received_once_and_not_again_and_again(sqs: FakeSqs) -> None:
+    sqs.put(SPOT)
+    async with running(sqs, Owner()) as bed:
+        stored = sqs.queues[URL][0]
+        await bed.clock.advance(300.0)
+        assert (stored.received, sqs.bodies()) == (1, [])
 
 
 async def test_the_minute_counts_from_the_first_receipt_over_restarts(sqs: FakeSqs) -> None:
@@ -423,7 +429,7 @@ async def test_what_asks_for_nothing_is_removed_at_once_and_counted(
 # Hints, hooks, blocks.
 
 
-async def test_bug_016_a_hint_is_soft_and_goes_by_itself(sqs: FakeSqs, owner: Owner) -> None:
+async def test_bug_017_a_hint_is_soft_and_goes_by_itself(sqs: FakeSqs, owner: Owner) -> None:
     sqs.put(m.body(m.rebalance()))
     async with running(sqs, owner) as bed:
         assert [notice.deadline_s for notice in await bed.told()] == [None]

@@ -224,7 +224,9 @@ def test_the_stores_clock_ends_a_lease_and_a_heartbeat_keeps_it(ledger: Ledger, 
     assert ledger.heartbeat("w1", [], READY, TTL_S).store_now_s == ledger_factory.now_s
 
 
-def test_an_expired_unit_continues_from_its_published_tokens(ledger: Ledger, ledger_factory: LedgerFactory) -> None:
+def test_bug_014_an_expired_unit_continues_from_its_published_tokens(
+    ledger: Ledger, ledger_factory: LedgerFactory
+) -> None:
     ledger.register(identity("w2"))
     ledger.put_units(groups(1))
     (first,) = lease_all(ledger, "w1", 1)
@@ -318,7 +320,7 @@ def test_trouble_backs_off_twice_as_long_each_time(
 
 
 @pytest.mark.parametrize("reason", [ReleaseReason.DRAIN, ReleaseReason.WORKER_LOST, ReleaseReason.ABANDONED], ids=str)
-def test_loss_of_capacity_costs_no_retry_and_no_wait(ledger: Ledger, reason: ReleaseReason) -> None:
+def test_bug_078_loss_of_capacity_costs_no_retry_and_no_wait(ledger: Ledger, reason: ReleaseReason) -> None:
     ledger.put_units(groups(1))
     for _ in range(10):
         (lease,) = lease_all(ledger, "w1", 1)

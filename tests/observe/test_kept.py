@@ -87,7 +87,7 @@ async def test_a_refusal_is_unread_at_once_and_the_next_answer_mends_it(refusal:
     assert seen == [("first", None), ("", str(refusal)), ("again", None)]
 
 
-async def test_kp_9318_a_source_that_hangs_is_given_up() -> None:
+async def test_bug_099_a_source_that_hangs_is_given_up() -> None:
     """Karpenter #9318, #9320: a call without a time-out hangs for ever."""
 
     async def hang() -> str:

@@ -11,7 +11,7 @@ from rollout_worker.agent import EXIT_HANDED_OVER, EXIT_LEDGER_AWAY
 from rollout_worker.clock import SystemClock
 from rollout_worker.held import UnitPhase
 from scaler.ledger.history import EventKind
-from scaler.model.interruption import InterruptionNotice, NoticeKind
+from scaler.model.interruption import BINDING, InterruptionNotice, NoticeKind
 from scaler.model.notice_file import dump_notice
 from scaler.model.work import ReleaseReason
 from tests.builders.worker import a_unit
@@ -63,11 +63,14 @@ def assert_all_handed_over(world: World, worker: WorkerProcess) -> None:
     assert worker.tokens_generated() - handed_over in (0, 1)
 
 
-async def test_the_notice_file_drains_and_ends_the_worker(world: World) -> None:
+@pytest.mark.parametrize("kind", sorted(BINDING))
+async def test_the_notice_file_drains_and_ends_the_worker_whoever_takes_the_instance(
+    world: World, kind: NoticeKind
+) -> None:
     world.put(LONG)
     async with an_agent(world, permits=9, agent=quick_agent(notice_file=world.notice_file)) as running:
         await running.generated(9)
-        notice(world, in_s=0.5)
+        notice(world, in_s=0.5, kind=kind)
         assert await running.ended() == EXIT_HANDED_OVER
     assert (released(world)["reason"], released(world)["progress"]) == (ReleaseReason.DRAIN, 9)
     assert world.worker().gone

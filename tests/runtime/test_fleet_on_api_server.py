@@ -12,7 +12,7 @@ import pytest
 from scaler.config.crd import HASH_ANNOTATION, NAME, definition
 from scaler.config.reload import Outcome
 from scaler.kube.api import open_api
-from scaler.kube.contract import DEFINITIONS, EVENTS, NAMESPACES, ROLLOUT_FLEETS, Invalid, Json, KubeApi
+from scaler.kube.contract import DEFINITIONS, EVENTS, NAMESPACES, ROLLOUT_FLEETS, Denied, Invalid, Json, KubeApi
 from scaler.runtime.clock import SystemClock
 from scaler.runtime.fleet_events import fleet_of
 from scaler.runtime.fleet_source import FleetSource, Turn
@@ -217,3 +217,40 @@ async def test_fleets_that_come_and_go_are_told(bench: Bench) -> None:
         assert (turn.turn, turn.key.uid) == (Turn.REMOVED, first["metadata"]["uid"])
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+def may(name: str, namespace: str, *verbs: str) -> list[Json]:
+    """A role for fleets in a namespace, and a user of that name who has it."""
+    rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": name, "namespace": namespace}}
+    rule = {"apiGroups": ["headrace.dev"], "resources": ["rolloutfleets"], "verbs": list(verbs)}
+    subject = {"kind": "User", "name": name, "apiGroup": "rbac.authorization.k8s.io"}
+    role = {"kind": "Role", "name": name, "apiGroup": "rbac.authorization.k8s.io"}
+    return [
+        {**rbac, "kind": "Role", "rules": [rule]},
+        {**rbac, "kind": "RoleBinding", "subjects": [subject], "roleRef": role},
+    ]
+
+
+async def test_who_may_pause_a_fleet_is_decided_by_rbac(bench: Bench) -> None:
+    await bench.apply()
+    pause = {"spec": {"paused": True}}
+    for name, verbs in (("viewer", ["get"]), ("operator", ["get", "patch"])):
+        for body in may(f"{name}-{bench.namespace}", bench.namespace, *verbs):
+            await asyncio.to_thread(bench.plane.api.apply, body)
+        kube = open_api(bench.plane.kubeconfig_for(f"{name}-{bench.namespace}"), clock=CLOCK)
+        try:
+            assert (await kube.get(ROLLOUT_FLEETS, "demo", namespace=bench.namespace))["spec"].get("paused") is None
+            with pytest.raises(Denied):
+                await kube.patch(
+                    ROLLOUT_FLEETS, "demo", {"status": {"ready": 1}}, namespace=bench.namespace, subresource="status"
+                )
+            if name == "viewer":
+                with pytest.raises(Denied):
+                    await kube.patch(ROLLOUT_FLEETS, "demo", pause, namespace=bench.namespace)
+            else:
+                await kube.patch(ROLLOUT_FLEETS, "demo", pause, namespace=bench.namespace)
+        finally:
+            await kube.close()
+    config = bench.config()
+    await config.start()
+    assert config.spec.paused

@@ -54,8 +54,8 @@ async def test_fleets_that_are_there_come_and_go() -> None:
         assert listener.take() == [(Turn.REMOVED, "rl", "a")]
 
 
-async def test_a_fleet_made_anew_under_its_name_is_another() -> None:
-    """KEDA#8124 (research/autoscalers.md, 90)."""
+async def test_bug_090_a_fleet_made_anew_under_its_name_is_another() -> None:
+    """KEDA#8124."""
     clock = FakeClock()
     kube = await a_cluster(clock, an_object("a"))
     async with listening(kube, clock) as listener:

@@ -141,8 +141,8 @@ def test_a_time_is_that_of_the_last_turn_whatever_happens(turns: list[tuple[bool
     assert len({each["type"] for each in status.get("conditions", [])}) == (len(ALL) if turns else 0)
 
 
-def test_nothing_but_times_and_the_last_plan_comes_from_the_status_before() -> None:
-    """KEDA#7490 (research/autoscalers.md, 88): a status made of the old object is a turn late, or never cleared."""
+def test_bug_088_nothing_but_times_and_the_last_plan_comes_from_the_status_before() -> None:
+    """KEDA#7490: a status made of the old object is a turn late, or never cleared."""
     bad = a_status(
         a_readout(a_world_of(some_replicas(1), pools=[a_pool_view(refused="not ours")])), foreign_writers=["x"]
     )

@@ -156,13 +156,19 @@ def test_a_relative_path_has_nowhere_to_start_from(spec: dict[str, Any]) -> None
         read_fleet(an_object(**spec))
 
 
+def test_a_spec_too_large_to_be_kept_twice_is_refused() -> None:
+    provider = a_local_provider(stateDir="/cloud", command=["w" * 4000] * 200)
+    with pytest.raises(ConfigError, match="spec: is larger than 512 KiB"):
+        read_fleet(an_object(stages=[a_stage(pools=[a_pool(provider=provider)])]))
+
+
 def test_a_whole_path_is_taken() -> None:
     fleet = read_fleet(an_object(ledger={"type": "valkey", "urlFile": "/etc/headrace/../headrace/url"}))
     assert getattr(fleet.spec.ledger, "url_file", None) == "/etc/headrace/url"
 
 
-async def test_another_fleet_of_the_name_is_not_this_one() -> None:
-    """KEDA#8124 (research/autoscalers.md, 90): identity is the UID."""
+async def test_bug_090_another_fleet_of_the_name_is_not_this_one() -> None:
+    """KEDA#8124: identity is the UID."""
     clock = FakeClock()
     kube = await a_cluster(clock, an_object())
     async with watched(kube, clock) as (config, wake):

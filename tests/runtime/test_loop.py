@@ -47,7 +47,7 @@ async def test_nothing_is_synced_before_ledger_and_pools_have_answered_once(worl
     )
 
 
-async def test_readings_of_a_ledger_that_went_away_grow_old_and_keep_their_values(world: World) -> None:
+async def test_bug_082_readings_of_a_ledger_that_went_away_grow_old_and_keep_their_values(world: World) -> None:
     async with a_controller(world) as running:
         await running.turn()
         before = running.snapshot.stages[0].signals.buffered_samples
@@ -399,7 +399,7 @@ async def test_a_new_configuration_applies_at_the_next_turn(world: World) -> Non
         assert running.journal.decisions(1)[0]["config"] == "other"
 
 
-async def test_an_instance_lost_without_a_word_marks_its_offering_and_leaves_its_work_to_be_released(
+async def test_bug_014_an_instance_lost_without_a_word_marks_its_offering_and_leaves_its_work_to_be_released(
     world: World,
 ) -> None:
     world.pool.put(an_instance("i"))

@@ -34,7 +34,9 @@ def _pids(place: Place) -> dict[str, int]:
     return {record.replica_id: record.pid for record in place.state.live_instances()}
 
 
-def test_a_killed_controllers_workers_live_on_and_are_adopted_and_nothing_is_launched_twice(place: Place) -> None:
+def test_bug_057_a_killed_controllers_workers_live_on_and_are_adopted_and_nothing_is_launched_twice(
+    place: Place,
+) -> None:
     first = place.start()
     replicas = first.wait_for_ready(2)
     pids, epoch = _pids(place), first.status()["leader_epoch"]
@@ -100,7 +102,7 @@ def test_a_change_of_the_file_applies_and_a_bad_one_is_refused_also_over_a_resta
     assert 'headrace_config_reloads_total{result="rejected"} 1.0' in second.get("/metrics")[1]
 
 
-def test_a_lower_size_drains_and_ends_a_replica(place: Place) -> None:
+def test_bug_058_a_lower_size_drains_and_ends_a_replica(place: Place) -> None:
     process = place.start()
     process.wait_for_ready(2)
     place.write(replicas=1)

@@ -105,8 +105,8 @@ async def test_a_failed_write_is_repeated_with_the_newest_status() -> None:
         assert await bench.stored() == {"ready": 2}
 
 
-async def test_offering_never_waits_for_a_slow_server() -> None:
-    """KEDA#5083 (research/autoscalers.md, 91): no lock across a call."""
+async def test_bug_091_offering_never_waits_for_a_slow_server() -> None:
+    """KEDA#5083: no lock across a call."""
     async with writing() as bench:
         bench.kube.hang("patch", "rolloutfleets/status", times=1)
         for ready in range(100):

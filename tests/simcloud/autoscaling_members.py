@@ -16,7 +16,7 @@ from tests.simcloud.instances import Instance, Instances, LaunchSpec
 from tests.simcloud.journal import EndedBy
 from tests.simcloud.keeper import Keeper
 from tests.simcloud.kernel import Kernel, iso
-from tests.simcloud.market import SPOT, Refusal
+from tests.simcloud.market import ON_DEMAND, SPOT, Refusal
 from tests.simcloud.settings import Settings
 from tests.simcloud.starting import Starter
 
@@ -305,7 +305,7 @@ def _check_lifecycle(member: Member, allowed: set[str]) -> None:
 
 
 def _market_name(market: str) -> str:
-    return "Spot" if market == SPOT else "OnDemand"
+    return {SPOT: "Spot", ON_DEMAND: "OnDemand"}.get(market, market)
 
 
 def _collections(made: list[Instance]) -> list[Json]:

@@ -63,14 +63,16 @@ class Templates:
         data = template.versions[number - 1]
         market = data.get("InstanceMarketOptions", {})
         max_price = market.get("SpotOptions", {}).get("MaxPrice")
+        reserved = data.get("CapacityReservationSpecification", {}).get("CapacityReservationTarget", {})
         return LaunchSpec(
             instance_type=override.get("InstanceType") or data.get("InstanceType", ""),
-            market=SPOT if market.get("MarketType") == SPOT else ON_DEMAND,
+            market=market.get("MarketType", ON_DEMAND),
             template_id=template.template_id,
             template_version=str(number),
             image_id=data.get("ImageId", "ami-0123456789abcdef0"),
             max_price_usd=None if max_price is None else float(max_price),
             tags=_instance_tags(data) | _template_tags(template.template_id, number),
+            reservation_id=reserved.get("CapacityReservationId", ""),
         )
 
 

@@ -9,7 +9,7 @@ from tests.simcloud.errors import CloudError
 from tests.simcloud.instances import TERMINATED, Instance, Instances
 from tests.simcloud.journal import EndedBy
 from tests.simcloud.kernel import Kernel, as_date
-from tests.simcloud.market import SPOT
+from tests.simcloud.market import ON_DEMAND, SPOT
 from tests.simcloud.settings import Settings
 from tests.simcloud.views import Views
 
@@ -42,8 +42,12 @@ def instance_view(one: Instance, account: str) -> Json:
     if one.state != TERMINATED:
         view["PrivateIpAddress"] = one.private_ip
         view["PrivateDnsName"] = f"ip-{one.private_ip.replace('.', '-')}.ec2.internal"
+    if one.spec.market != ON_DEMAND:
+        view["InstanceLifecycle"] = one.spec.market
     if one.spec.market == SPOT:
-        view |= {"InstanceLifecycle": SPOT, "SpotInstanceRequestId": f"sir-{one.instance_id[2:10]}"}
+        view["SpotInstanceRequestId"] = f"sir-{one.instance_id[2:10]}"
+    if one.spec.reservation_id:
+        view["CapacityReservationId"] = one.spec.reservation_id
     if one.reason:
         code, _, _ = one.reason.partition(":")
         view["StateReason"] = {"Code": code, "Message": one.reason}
@@ -153,6 +157,14 @@ class Ec2Instances:
         kept = [one for one in found if _status_fits(one, wanted)]
         shown, token = page(kept, asked.p.get("NextToken"), _page_size(asked.p.get("MaxResults")))
         return {"InstanceStatuses": shown, "NextToken": token}
+
+    def describe_instance_attribute(self, asked: Asked) -> Json:
+        one = self._instances.get(asked.p["InstanceId"])
+        known: Json = {
+            "disableApiTermination": {"DisableApiTermination": {"Value": one.api_protected}},
+            "instanceType": {"InstanceType": {"Value": one.spec.instance_type}},
+        }
+        return {"InstanceId": one.instance_id, **known.get(asked.p["Attribute"], {})}
 
     def modify_instance_attribute(self, asked: Asked) -> Json:
         one = self._instances.get(asked.p["InstanceId"])

@@ -6,13 +6,13 @@ come before, with or without a notice), "Scheduled events for your instances", A
 
 from collections.abc import Iterable, Sequence
 
-from tests.simcloud.bus import REBALANCE, RESERVATION_INTERRUPTION, SPOT_INTERRUPTION, Bus
-from tests.simcloud.catalogue import zone_id
+from tests.simcloud.bus import REBALANCE, SPOT_INTERRUPTION, Bus
 from tests.simcloud.instances import Instance, Instances
 from tests.simcloud.journal import EndedBy
 from tests.simcloud.keeper import Keeper
-from tests.simcloud.kernel import Kernel, as_date, iso
+from tests.simcloud.kernel import Kernel, as_date
 from tests.simcloud.market import SPOT
+from tests.simcloud.reservations import Reservations
 from tests.simcloud.settings import Settings
 
 _DAY_S = 86_400.0
@@ -28,12 +28,21 @@ _HEALTH_CODES = {
 class Fate:
     """See the module's docstring. Every method returns the ids it was about."""
 
-    def __init__(self, kernel: Kernel, settings: Settings, instances: Instances, bus: Bus, keeper: Keeper) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        settings: Settings,
+        instances: Instances,
+        bus: Bus,
+        keeper: Keeper,
+        reservations: Reservations,
+    ) -> None:
         self._kernel = kernel
         self._settings = settings
         self._instances = instances
         self._bus = bus
         self._keeper = keeper
+        self._reservations = reservations
 
     def reclaim(
         self,
@@ -102,18 +111,8 @@ class Fate:
             self._kernel.advance()
             chosen = [one for one in map(self._instances.get, ids) if one.alive]
             for one in chosen:
-                self._interrupt(one)
+                self._reservations.interrupt(one)
             return [one.instance_id for one in chosen]
-
-    def _interrupt(self, one: Instance) -> None:
-        one.noticed_at_s = self._kernel.now_s()
-        detail = {
-            "instance-action": "terminate",
-            "instance-termination-time": iso(self._kernel.now_s() + self._settings.notice_s),
-            "azId": zone_id(one.zone),
-        }
-        self._bus.about_instance(RESERVATION_INTERRUPTION, one.instance_id, **detail)
-        self._kernel.after(self._settings.notice_s, lambda: self._instances.end(one, EndedBy.RESERVATION))
 
     def schedule(
         self, ids: Sequence[str], code: str = "instance-retirement", *, in_s: float = 14 * _DAY_S, told: bool = True

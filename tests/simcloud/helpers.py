@@ -7,7 +7,7 @@ from botocore.config import Config
 
 from tests.simcloud.asked import Json
 from tests.simcloud.catalogue import subnet_of
-from tests.simcloud.market import SPOT
+from tests.simcloud.market import ON_DEMAND, SPOT
 from tests.simcloud.settings import Settings
 from tests.simcloud.sim import SimCloud
 
@@ -42,11 +42,16 @@ def client(
     )
 
 
-def make_template(sim: SimCloud, name: str, *, instance_type: str = "p5.48xlarge", market: str = SPOT) -> Json:
+def make_template(
+    sim: SimCloud, name: str, *, instance_type: str = "p5.48xlarge", market: str = SPOT, reservation_id: str = ""
+) -> Json:
     """A launch template; returns what CreateLaunchTemplate answers."""
     data: Json = {"InstanceType": instance_type, "ImageId": "ami-0123456789abcdef0"}
-    if market == SPOT:
-        data["InstanceMarketOptions"] = {"MarketType": SPOT}
+    if market != ON_DEMAND:
+        data["InstanceMarketOptions"] = {"MarketType": market}
+    if reservation_id:
+        target = {"CapacityReservationId": reservation_id}
+        data["CapacityReservationSpecification"] = {"CapacityReservationTarget": target}
     made = sim.call("ec2", "CreateLaunchTemplate", LaunchTemplateName=name, LaunchTemplateData=data)
     template: Json = made["LaunchTemplate"]
     return template
@@ -64,10 +69,13 @@ def make_group(
     market: str = SPOT,
     protected: bool = True,
     balanced: bool = False,
+    reservation_id: str = "",
     **more: Any,
 ) -> None:
     """A group as Headrace wants it: new instances protected, AZRebalance suspended, unless told otherwise."""
-    template = make_template(sim, f"of-{name}", instance_type=instance_type, market=market)
+    template = make_template(
+        sim, f"of-{name}", instance_type=instance_type, market=market, reservation_id=reservation_id
+    )
     sim.call(
         "autoscaling",
         "CreateAutoScalingGroup",

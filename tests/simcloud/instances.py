@@ -32,6 +32,8 @@ class LaunchSpec:
     max_price_usd: float | None = None
     tags: dict[str, str] = field(default_factory=dict)
     client_token: str = ""
+    reservation_id: str = ""
+    """The capacity reservation that it is launched into; empty: none."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -13,7 +13,7 @@ from tests.simcloud.groups import COUNTED, LAUNCHING, TERMINATING, Group, Groups
 from tests.simcloud.hooks import HookWaits
 from tests.simcloud.instances import Instance, Instances
 from tests.simcloud.journal import AWS, EndedBy
-from tests.simcloud.kernel import Kernel, iso
+from tests.simcloud.kernel import Kernel, Timer, iso
 from tests.simcloud.settings import Settings, draw
 from tests.simcloud.starting import Starter
 from tests.simcloud.victims import choose
@@ -48,8 +48,17 @@ class Keeper:
         self._plan(group, draw(self._kernel, self._settings.reconcile_delay_s))
 
     def _plan(self, group: Group, delay_s: float) -> None:
-        if group.planned is None:
-            group.planned = self._kernel.after(delay_s, lambda: self._look(group))
+        self._next(group, self._kernel.after(delay_s, lambda: self._look(group)))
+
+    def _next(self, group: Group, timer: Timer) -> None:
+        """One thing is planned for a group at a time: what comes first, which plans the rest anew."""
+        known = group.planned
+        if known is not None and known.due_s <= timer.due_s:
+            timer.cancel()
+            return
+        if known is not None:
+            known.cancel()
+        group.planned = timer
 
     def _look(self, group: Group) -> None:
         group.planned = None
@@ -199,9 +208,9 @@ class Keeper:
         self._instances.touched(member.instance)
 
     def _balance(self, group: Group) -> None:
-        if self._uneven(group) is not None and group.planned is None:
+        if self._uneven(group) is not None:
             delay_s = draw(self._kernel, self._settings.rebalance_check_delay_s)
-            group.planned = self._kernel.after(delay_s, lambda: self._rebalance_zones(group))
+            self._next(group, self._kernel.after(delay_s, lambda: self._rebalance_zones(group)))
 
     def _uneven(self, group: Group) -> tuple[str, Member] | None:
         wanted = ("AZRebalance", "Launch", "Terminate")
@@ -218,6 +227,7 @@ class Keeper:
         group.planned = None
         uneven = self._uneven(group)
         if uneven is None or group.deleting:
+            self.touch(group)
             return
         zone, victim = uneven
         at = iso(self._kernel.now_s())

@@ -14,6 +14,8 @@ from tests.simcloud.settings import Settings
 
 SPOT = "spot"
 ON_DEMAND = "on-demand"
+CAPACITY_BLOCK = "capacity-block"
+"""Only what a reservation made is there."""
 _DEFAULT_SPOT_USD_PER_H = 10.0
 
 
@@ -88,7 +90,7 @@ class Market:
 
     def free(self, offering: Offering, running: int) -> int | None:
         """Instances that may still be launched; None: unbounded."""
-        capacity = self._capacity.get(offering)
+        capacity = self._capacity.get(offering, 0 if offering.market == CAPACITY_BLOCK else None)
         return None if capacity is None else max(0, capacity - running)
 
     def score(self, instance_type: str, zone: str, running: int) -> int:
@@ -142,6 +144,9 @@ def _quota(market: str, limit: int) -> Refusal:
 
 
 def _insufficient(offering: Offering) -> Refusal:
+    if offering.market == CAPACITY_BLOCK:
+        message = "The requested configuration exceeds the available capacity of the targeted capacity reservation."
+        return Refusal(code="ReservationCapacityExceeded", message=message)
     if offering.market == SPOT:
         message = (
             "Unable to fulfill capacity due to your request configuration. Please adjust your request and try again."

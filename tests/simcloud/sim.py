@@ -34,6 +34,7 @@ from tests.simcloud.kernel import Kernel
 from tests.simcloud.market import Market
 from tests.simcloud.notifications import action_detail, action_notification
 from tests.simcloud.queues import Queues
+from tests.simcloud.reservations import Reservations
 from tests.simcloud.settings import Settings
 from tests.simcloud.sqs import Sqs
 from tests.simcloud.starting import Starter
@@ -59,7 +60,8 @@ class SimCloud:
         self.keeper = Keeper(
             self.kernel, self.settings, self.groups, self.instances, starter, self.hooks, self.activities
         )
-        self.fate = Fate(self.kernel, self.settings, self.instances, self.bus, self.keeper)
+        self.reservations = Reservations(self.kernel, self.settings, self.market, self.instances, self.bus)
+        self.fate = Fate(self.kernel, self.settings, self.instances, self.bus, self.keeper, self.reservations)
         self.instances.listeners.append(self._tell_state)
         self.sqs = Sqs(self.queues)
         self.eks = Eks(self.kernel, self.settings, self.groups, self.keeper, self.templates)
@@ -82,7 +84,7 @@ class SimCloud:
         )
         records = AutoScalingRecords(self.kernel, self.settings, self.groups, self.bus)
         return {
-            "ec2": (self._ec2_instances, facts),
+            "ec2": (self._ec2_instances, facts, self.reservations),
             "autoscaling": (self._groups_api, members, records),
             "eks": (self.eks,),
             "sqs": (self.sqs,),

@@ -23,7 +23,7 @@ from tests.builders.fleet import OFFERING, a_spec, some_stats
 
 UNITS = (
     "_seconds", "_samples", "_groups", "_steps", "_step", "_units", "_replicas", "_ratio", "_per_second", "_per_hour",
-    "_total", "_info", "_tokens", "_leading", "_synced", "_available", "_lists",
+    "_total", "_info", "_tokens", "_leading", "_synced", "_available", "_lists", "_findings",
 )  # fmt: skip
 LABELS = {
     "stage",
@@ -39,6 +39,8 @@ LABELS = {
     "result",
     "clamp",
     "version",
+    "check",
+    "severity",
 }
 
 
@@ -63,6 +65,7 @@ def a_readout(clock: FakeClock) -> Readout:
         stats=some_stats(at_s, dropped={"stale": {"64": 3}, "filtered": {"128": 2}}),
         ledger_ok=True,
         notices={"local": SourceHealth(answered_at_s=at_s, received=7, malformed=2, duplicates=1)},
+        guard=(),
     )
 
 
@@ -89,7 +92,7 @@ def _samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], f
     }
 
 
-def test_every_name_says_its_unit_and_every_label_is_bounded(metrics: Metrics) -> None:
+def test_bug_098_every_name_says_its_unit_and_every_label_is_bounded(metrics: Metrics) -> None:
     for family in text_string_to_metric_families(generate_latest(metrics.registry).decode()):
         assert re.fullmatch(r"headrace_[a-z]+_[a-z_]+", family.name)
         for sample in family.samples:

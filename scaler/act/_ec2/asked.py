@@ -22,8 +22,11 @@ _FORGOTTEN_S = 1800.0
 """Longer than any launch is waited for."""
 _ASKED_AGAIN_S = 60.0
 """A launch without an answer is asked for with every turn of the loop, which come more often than this."""
-_SLACK_S = 5.0
+SLACK_S = 5.0
 """Launch times are whole seconds, and AWS's clock is known to a second."""
+REPEATED_S = 900.0
+"""Where no token of AWS's tells a repeat, what the group launched of late and nobody has claimed may be what an earlier
+controller asked for by the same token: it is taken before the group is raised again."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,11 +41,15 @@ class Asked:
     """On AWS's clock."""
     begun_s: float
     """On the monotonic clock."""
+    reach_s: float
+    """Instances launched so long before it was asked for may answer it."""
     own: bool = False
     """The group launches by itself; no call of ours brings it."""
     repeated_s: float = 0.0
     """When it was last asked for: a launch that nobody asks for any more waits for nothing."""
     answered_s: float | None = None
+    mark: int = 0
+    """Of the readings that count what it brought: the first has this one."""
 
 
 @dataclass(slots=True)
@@ -54,6 +61,8 @@ class Launches:
     """Instance id -> the launch that brought it."""
     seen: set[str] = field(default_factory=set)
     """Known instances that have been listed."""
+    adopted: set[str] = field(default_factory=set)
+    """Untagged instances that have been listed under their own ids, which they keep."""
     doomed: dict[str, float] = field(default_factory=dict)
     """Instances of launches that came in part or came wrong: being ended, never a replica."""
     _asked: dict[str, Asked] = field(default_factory=dict)
@@ -69,9 +78,9 @@ class Launches:
         """The launch, if it was asked for before."""
         return self._asked.get(client_token)
 
-    def answered(self, asked: Asked, instance_ids: Iterable[str]) -> None:
-        """These instances came."""
-        asked.answered_s = self.clock.monotonic_s()
+    def answered(self, asked: Asked, instance_ids: Iterable[str], mark: int) -> None:
+        """These instances came; readings from `mark` on count them."""
+        asked.answered_s, asked.mark = self.clock.monotonic_s(), mark
         self.known |= dict.fromkeys(instance_ids, asked.identity)
 
     def refused(self, asked: Asked) -> None:
@@ -84,12 +93,13 @@ class Launches:
         recent = {a.identity.token for a in self._asked.values() if a.answered_s is None or a.answered_s > old_s}
         self.known = {i: who for i, who in self.known.items() if i in listed or who.token in recent}
         self.seen = (self.seen | listed.keys()) & self.known.keys()
+        self.adopted &= listed.keys()
         self.doomed = {i: at_s for i, at_s in self.doomed.items() if i in listed or at_s > old_s}
 
-    def on_its_way(self, begun_s: float) -> int:
-        """Instances that calls asked for and a reading begun at `begun_s` may not count yet."""
+    def on_its_way(self, mark: int) -> int:
+        """Instances that calls asked for and a reading of that mark may not count yet."""
         calls = [asked for asked in self._asked.values() if not asked.own]
-        return sum(a.nodes for a in calls if a.answered_s is None or a.answered_s > begun_s)
+        return sum(a.nodes for a in calls if a.answered_s is None or a.mark > mark)
 
     def waiting(self) -> list[Asked]:
         """Launches that wait for what the group launches by itself, the first asked first."""
@@ -106,7 +116,7 @@ class Launches:
         held = self._held_back(called, newcomers)
         free = [member for member in newcomers if member.instance_id not in held]
         for asked in self.waiting():
-            self._take(asked, free)
+            self._take(asked, free, reading.mark)
         return frozenset(held | self._held_back(self.waiting(), free))
 
     def _is_new(self, member: Member) -> bool:
@@ -118,13 +128,13 @@ class Launches:
         if asked is not None:
             self.known[member.instance_id] = asked.identity
 
-    def _take(self, asked: Asked, newcomers: Iterable[Member]) -> None:
+    def _take(self, asked: Asked, newcomers: Iterable[Member], mark: int) -> None:
         by_zone: dict[str, list[Member]] = {}
         for member in self._since(asked, newcomers):
             by_zone.setdefault(member.zone, []).append(member)
         for members in by_zone.values():
             if len(members) >= asked.nodes:
-                self.answered(asked, [member.instance_id for member in members[: asked.nodes]])
+                self.answered(asked, [member.instance_id for member in members[: asked.nodes]], mark)
                 return
 
     def _held_back(self, unanswered: Iterable[Asked], newcomers: Iterable[Member]) -> set[str]:
@@ -137,8 +147,9 @@ class Launches:
         return held
 
     def _since(self, asked: Asked, newcomers: Iterable[Member]) -> list[Member]:
-        first_s = asked.asked_at_s - _SLACK_S
-        new = [m for m in newcomers if m.launched_at_s >= first_s and m.instance_id not in self.known]
+        first_s = asked.asked_at_s - asked.reach_s
+        named = self.known.keys() | self.adopted
+        new = [m for m in newcomers if m.launched_at_s >= first_s and m.instance_id not in named]
         return sorted(new, key=lambda m: (m.launched_at_s, m.instance_id))
 
     def _forget_old(self) -> None:

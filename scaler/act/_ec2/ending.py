@@ -36,12 +36,13 @@ class Ending:
 
     async def terminate(self, command: TerminateReplica) -> tuple[str, ...]:
         """As `PoolActor.terminate`."""
-        sight = await self.site.look()
+        sight = await self.site.look(after_writes=False)
         named = self._named(sight, command)
         hooked = [member for member in named if member.in_termination_hook]
         inside = [member for member in named if member.attached and not member.in_termination_hook]
         outside = [member for member in named if not member.attached and self._tagged_ours(member)]
         self._check(sight, inside)
+        await self.site.protect(sight.view)
         if named and not await self.site.remove_replicas(sight.view, named):
             raise NotYet(f"{command.replica_id}: its pods are on their way out")
         ended = [*await self._complete(hooked), *await self._end_inside(sight, inside)]
@@ -49,7 +50,7 @@ class Ending:
 
     async def detach(self, command: DetachReplica) -> tuple[str, ...]:
         """As `PoolActor.detach`."""
-        sight = await self.site.look()
+        sight = await self.site.look(after_writes=False)
         named = self._named(sight, command)
         hooked = [member for member in named if member.in_termination_hook]
         inside = [member for member in named if member.attached and not member.in_termination_hook]
@@ -70,7 +71,7 @@ class Ending:
                 self._tell_stranger(sight, instance_id)
             elif sight.view.replica_id(member) != command.replica_id:
                 log.warning("instance_not_touched", instance=instance_id, why="it is of another replica")
-            elif not self.site.place.ended_just_now(instance_id):
+            elif not (member.attached and self.site.place.told_just_now(instance_id)):
                 found.append(member)
         return found
 
@@ -91,37 +92,31 @@ class Ending:
         for member in inside:
             if member.standby:
                 raise NotYet(f"{member.instance_id} is on standby by somebody's hand: take it back into service first")
-        objection = self.site.place.may_leave(sight.reading, len(inside))
-        if objection is not None:
-            raise NotYet(objection)
+        self._check_minimum(sight, len(inside))
 
     async def _end_inside(self, sight: Sight, members: Iterable[Member]) -> list[str]:
         return [member.instance_id for member in members if await self._end_in_group(sight, member.instance_id)]
 
     async def _end_in_group(self, sight: Sight, instance_id: str) -> bool:
         place = self.site.place
-        self._take_leave(sight, 1)
+        self._check_minimum(sight, 1)
         try:
-            await place.aws.call(
-                "autoscaling",
-                "TerminateInstanceInAutoScalingGroup",
-                InstanceId=instance_id,
-                ShouldDecrementDesiredCapacity=True,
-            )
+            with place.leaving([instance_id]):
+                await place.aws.call(
+                    "autoscaling",
+                    "TerminateInstanceInAutoScalingGroup",
+                    InstanceId=instance_id,
+                    ShouldDecrementDesiredCapacity=True,
+                )
         except AwsError as error:
-            place.leave(-1)
             return _not_there(error)
-        finally:
-            place.reader.wrote()
-        place.left([instance_id])
         return True
 
-    def _take_leave(self, sight: Sight, count: int) -> None:
-        """Checked and counted in one step: ends run side by side."""
+    def _check_minimum(self, sight: Sight, count: int) -> None:
+        """Right before the call, with no other in between: ends run side by side."""
         objection = self.site.place.may_leave(sight.reading, count)
         if objection is not None:
             raise NotYet(objection)
-        self.site.place.leave(count)
 
     async def _end_outside(self, members: Sequence[Member]) -> list[str]:
         ids = [member.instance_id for member in members]
@@ -141,22 +136,19 @@ class Ending:
     async def _detach(self, sight: Sight, batch: Sequence[Member]) -> list[str]:
         place, ids = self.site.place, [member.instance_id for member in batch]
         await self._tag(sight, batch)
-        self._take_leave(sight, len(ids))
+        self._check_minimum(sight, len(ids))
         try:
-            await place.aws.call(
-                "autoscaling",
-                "DetachInstances",
-                AutoScalingGroupName=place.group,
-                InstanceIds=ids,
-                ShouldDecrementDesiredCapacity=True,
-            )
+            with place.leaving(ids):
+                await place.aws.call(
+                    "autoscaling",
+                    "DetachInstances",
+                    AutoScalingGroupName=place.group,
+                    InstanceIds=ids,
+                    ShouldDecrementDesiredCapacity=True,
+                )
         except AwsError as error:
-            place.leave(-len(ids))
             _not_there(error)
             return []
-        finally:
-            place.reader.wrote()
-        place.detached(len(ids))
         return ids
 
     async def _tag(self, sight: Sight, batch: Iterable[Member]) -> None:

@@ -21,9 +21,9 @@ import structlog
 from scaler.act._ec2.asked import Asked
 from scaler.act._ec2.calls import refusal, refused_launch, unavailable
 from scaler.act._ec2.identity import Identity
-from scaler.act._ec2.members import FLEET_TAG, PROTECTED_TAG, Member
+from scaler.act._ec2.members import FLEET_TAG, Member
 from scaler.act._ec2.reading import Reading
-from scaler.act._ec2.site import Sight, Site
+from scaler.act._ec2.site import Site
 from scaler.act.base import LaunchOutcome, LaunchResult, PoolUnavailable
 from scaler.act.worker_sets.base import SetRefused
 from scaler.aws.contract import AwsError, AwsFault
@@ -37,8 +37,6 @@ _NOT_OFFERED = frozenset({"UnsupportedOperation", "InvalidAction", "UnknownOpera
 """Codes of a Region or partition that does not know the call: nothing was launched."""
 _OWN_LAUNCH_S = 120.0
 """So long a launch waits for what the group launches by itself; then it is called for."""
-_PROTECT_AT_ONCE = 50
-"""SetInstanceProtection's limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,22 +45,20 @@ class Launching:
 
     site: Site
     falls_back: bool
-    protects: bool
-    """Instances are protected from scale-in by us where the group has not done it."""
 
     async def launch(self, command: LaunchReplica) -> LaunchOutcome:
         """As `PoolActor.launch`."""
         offering = self.site.offering(command.offering_id)
         if offering is None:
             return refusal(AwsFault.CONFIGURATION, f"{command.offering_id} is not an offering of this pool")
-        sight = await self.site.look()
+        sight = await self.site.look(after_writes=False)
         here = sight.view.by_token(command.token)
         if here:
             await self._settle(self._identity(command), command.offering_id, here)
             return LaunchOutcome(result=LaunchResult.ALREADY, instance_id=here[0].instance_id)
         if sight.refused_reason is not None:
             return refusal(AwsFault.CONFIGURATION, sight.refused_reason)
-        await self._protect(sight)
+        await self.site.protect(sight.view)
         if self.site.place.sync and not await self._comes_by_itself(command, sight.reading):
             return await self._call(command, offering, sight.reading)
         return await self._await_group(command, offering)
@@ -135,7 +131,7 @@ class Launching:
         if wrong or len(right) != asked.nodes:
             return await self._undo(asked, (*right, *wrong), answer, offering)
         before = asked.answered_s is not None
-        place.launches.answered(asked, right)
+        place.launches.answered(asked, right, place.reader.mark)
         await self._settle_new(asked, right)
         result = LaunchResult.ALREADY if before else LaunchResult.LAUNCHED
         return LaunchOutcome(result=result, instance_id=right[0])
@@ -182,7 +178,7 @@ class Launching:
             await place.news.read_activities()
         under_way = min(missing, place.news.launching_by_itself(reading.members))
         others = sum(asked.nodes for asked in place.launches.waiting() if asked is not earlier)
-        return under_way - place.launches.on_its_way(reading.begun_s) - others >= self._nodes
+        return under_way - place.launches.on_its_way(reading.mark) - others >= self._nodes
 
     async def _await_group(self, command: LaunchReplica, offering: Offering) -> LaunchOutcome:
         place = self.site.place
@@ -259,25 +255,6 @@ class Launching:
         tags = [{"Key": key, "Value": value} for key, value in identity.tags(place.group).items()]
         with unavailable():
             await place.aws.call("ec2", "CreateTags", Resources=instance_ids, Tags=tags)
-        place.reader.wrote()
-
-    async def _protect(self, sight: Sight) -> None:
-        """Instances that were there before the group protected new ones are protected now; best effort, asked for again."""
-        bare = [m.instance_id for m in sight.view.members.values() if m.lifecycle == "InService" and not m.protected]
-        if not bare or not self.protects:
-            return
-        place, at_once = self.site.place, bare[:_PROTECT_AT_ONCE]
-        try:
-            await place.aws.call(
-                "autoscaling",
-                "SetInstanceProtection",
-                AutoScalingGroupName=place.group,
-                InstanceIds=at_once,
-                ProtectedFromScaleIn=True,
-            )
-            await place.aws.call("ec2", "CreateTags", Resources=at_once, Tags=[{"Key": PROTECTED_TAG, "Value": "true"}])
-        except AwsError as error:
-            log.warning("scale_in_protection_missing", group=place.group, error=str(error))
         place.reader.wrote()
 
 

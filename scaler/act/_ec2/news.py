@@ -5,6 +5,8 @@ Activities are read twice a minute, prices every five minutes (EC2 changes them 
 small, and they are no guarantee). A Region or user without placement scores goes without.
 """
 
+import re
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -25,7 +27,7 @@ _PRICES_S = 300.0
 _SCORES_S = 3600.0
 _FAILED = frozenset({"Failed", "Cancelled"})
 _ENDED = _FAILED | {"Successful"}
-_SET_BY_USER = "explicitly set group desired capacity"
+_SET_BY_USER = re.compile(r"At \S+ a user request explicitly set group desired capacity .*? to (?P<to>\d+)")
 """In an activity's cause: somebody wrote the size, by hand or by a program."""
 _OF_CAPACITY = frozenset({AwsFault.INSUFFICIENT_CAPACITY, AwsFault.QUOTA})
 
@@ -45,6 +47,8 @@ class News:
         self._scores: dict[tuple[str, str], int] = {}
         self.activities: tuple[Mapping[str, Any], ...] = ()
         """The group's newest, the newest first."""
+        self.written: deque[int] = deque(maxlen=100)
+        """Sizes that we wrote ourselves."""
 
     async def refresh(self, offerings: Iterable[Offering]) -> None:
         """Read what is due."""
@@ -110,12 +114,13 @@ class News:
         return max(times) - (self._aws.ahead_s() or 0.0) if times else None
 
     def _tell_foreign_writes(self) -> None:
-        """Each absolute write of the size is told once, ours as well where we have to write it; nothing else follows."""
-        writes = [item for item in self.activities if _SET_BY_USER in str(item.get("Cause", ""))]
-        for item in writes:
-            if item["ActivityId"] not in self._told:
-                log.warning("desired_capacity_was_set", group=self._group, cause=item["Cause"])
-        self._told = frozenset(item["ActivityId"] for item in writes)
+        """Each absolute write of the size by somebody else is told once; nothing else follows from it."""
+        found = (_SET_BY_USER.search(str(item.get("Cause", ""))) for item in self.activities)
+        writes = {match.group(): int(match.group("to")) for match in found if match}
+        for cause, desired in writes.items():
+            if cause not in self._told and desired not in self.written:
+                log.warning("desired_capacity_was_set", group=self._group, cause=cause)
+        self._told = frozenset(writes)
 
     async def _when_due(self, what: str, every_s: float, read: Callable[[], Awaitable[None]]) -> None:
         now_s = self._clock.monotonic_s()

@@ -1,11 +1,12 @@
 """All that is shared by the fleets that work on one Auto Scaling group: readings, what was asked for, who goes first."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from scaler.act._ec2.asked import Asked, Launches
-from scaler.act._ec2.checks import Surveyor
+from scaler.act._ec2.asked import REPEATED_S, SLACK_S, Asked, Launches
+from scaler.act._ec2.checks import Surroundings, Surveyor
 from scaler.act._ec2.identity import Identity
 from scaler.act._ec2.news import News
 from scaler.act._ec2.reading import GroupReader, Reading
@@ -14,9 +15,18 @@ from scaler.aws.contract import Aws
 from scaler.model.clock import Clock
 
 _SHOWS_S = 60.0
-"""An instance that still shows as running this long after it was told to end was not: it may be told again."""
+"""An instance that still shows as running this long after it was told to go was not: it may be told again."""
+_REMEMBERED = 1000
+"""More than can leave between two readings."""
 _WRITTEN_S = 60.0
 """So long what was last written to the desired capacity counts beside what Describe says."""
+
+
+@dataclass(slots=True, eq=False)
+class _Leaving:
+    count: int
+    mark: int | None = None
+    """Of the first reading that counts without them; None while they are being told."""
 
 
 @dataclass(slots=True)
@@ -34,10 +44,10 @@ class GroupPlace:
     writing: asyncio.Lock
     sync: bool
     """It is raised by LaunchInstances; False: by the desired capacity."""
-    ended: dict[str, float] = field(default_factory=dict)
-    """Instances that were told to end, and when: lists may show them as running for a moment."""
+    told: dict[str, float] = field(default_factory=dict)
+    """Instances that were told to go, and when: lists may show them as before for a moment."""
     _written: tuple[float, int] = float("-inf"), 0
-    _leaving: list[tuple[float, int]] = field(default_factory=list)
+    _leaving: list[_Leaving] = field(default_factory=list)
 
     def asked(self, identity: Identity, offering_id: str, nodes: int, *, own: bool = False) -> Asked:
         """The launch of that identity, remembered."""
@@ -49,9 +59,18 @@ class GroupPlace:
                 nodes=nodes,
                 asked_at_s=self.aws_now_s(),
                 begun_s=self.clock.monotonic_s(),
+                reach_s=SLACK_S if self.sync else REPEATED_S,
                 own=own,
             )
         )
+
+    async def around(self, reading: Reading) -> Surroundings:
+        """What is set up around the group, where there is one.
+
+        Raises:
+            AwsError: as `Surveyor.look`.
+        """
+        return Surroundings() if reading.group is None else await self.surveyor.look()
 
     def aws_now_s(self) -> float:
         """Now, on AWS's clock."""
@@ -60,7 +79,7 @@ class GroupPlace:
     def room(self, reading: Reading) -> int:
         """Instances that the group's maximum leaves room for."""
         held = max(self.desired(reading), reading.live)
-        return reading.size("MaxSize") - held - self.launches.on_its_way(reading.begun_s)
+        return reading.size("MaxSize") - held - self.launches.on_its_way(reading.mark)
 
     def desired(self, reading: Reading) -> int:
         """What the group is told to hold: never below what was last written, which Describe may not show yet."""
@@ -71,6 +90,7 @@ class GroupPlace:
     def wrote_desired(self, desired: int) -> None:
         """The desired capacity was written."""
         self._written = self.clock.monotonic_s(), desired
+        self.news.written.append(desired)
         self.reader.wrote()
 
     def may_leave(self, reading: Reading, count: int) -> str | None:
@@ -78,34 +98,39 @@ class GroupPlace:
 
         Checked here because AWS refuses below the minimum size only after the work is handed over (nomad-autoscaler#1290).
         """
-        desired = reading.desired - sum(n for at_s, n in self._leaving if at_s > reading.begun_s)
+        unread = (one for one in self._leaving if one.mark is None or one.mark > reading.mark)
+        desired = reading.desired - sum(one.count for one in unread)
         minimum = reading.size("MinSize")
         if desired - count < minimum:
             return f"the group is told to hold {desired} and must hold {minimum}: lower its minimum size"
         return None
 
-    def leave(self, count: int) -> None:
-        """So many are being told to leave with decrement (negative: they have not left after all)."""
-        now_s = self.clock.monotonic_s()
-        self._leaving = [(at_s, n) for at_s, n in self._leaving if now_s - at_s < _SHOWS_S]
-        self._leaving.append((now_s, count))
+    @contextmanager
+    def leaving(self, instance_ids: Collection[str]) -> Iterator[None]:
+        """While these are told to go with decrement; a failure means that they stay, as far as anybody knows."""
+        one = _Leaving(count=len(instance_ids))
+        self._leaving.append(one)
+        try:
+            yield
+        except BaseException:
+            self._leaving.remove(one)
+            raise
+        finally:
+            self.reader.wrote()
+        one.mark = self.reader.mark
+        self._left(instance_ids)
 
-    def left(self, instance_ids: Collection[str]) -> None:
-        """These were told to end, with decrement."""
+    def _left(self, instance_ids: Collection[str]) -> None:
         now_s = self.clock.monotonic_s()
-        self.ended = {i: at_s for i, at_s in self.ended.items() if now_s - at_s < _SHOWS_S}
-        self.ended |= dict.fromkeys(instance_ids, now_s)
-        self.detached(len(instance_ids))
-
-    def detached(self, count: int) -> None:
-        """So many were taken off the desired capacity: what was last written to it counts for so much less."""
+        self.told = {i: at_s for i, at_s in self.told.items() if now_s - at_s < _SHOWS_S}
+        self.told |= dict.fromkeys(instance_ids, now_s)
         at_s, written = self._written
-        self._written = at_s, written - count
-        self.reader.wrote()
+        self._written = at_s, written - len(instance_ids)
+        del self._leaving[:-_REMEMBERED]
 
-    def ended_just_now(self, instance_id: str) -> bool:
-        """Told to end so recently that a list may not show it: a second telling might decrement a second time."""
-        at_s = self.ended.get(instance_id)
+    def told_just_now(self, instance_id: str) -> bool:
+        """Told to go so recently that a list may not show it: a second telling might decrement a second time."""
+        at_s = self.told.get(instance_id)
         return at_s is not None and self.clock.monotonic_s() - at_s < _SHOWS_S
 
 

@@ -8,7 +8,7 @@ from scaler.act._ec2.calls import unavailable
 from scaler.act._ec2.ending import Ending
 from scaler.act._ec2.launching import Launching
 from scaler.act._ec2.members import FLEET_TAG, GROUP_TAG, POOL_TAG, PROTECTED_TAG, REPLICA_TAG, TOKEN_TAG
-from scaler.act._ec2.site import Site
+from scaler.act._ec2.site import PROTECT_AT_ONCE, Site
 from scaler.act.base import LaunchOutcome, OfferingFacts, PoolObservation
 from scaler.model.plan import DetachReplica, LaunchReplica, TerminateReplica
 
@@ -20,9 +20,9 @@ _OURS = (FLEET_TAG, POOL_TAG, REPLICA_TAG, TOKEN_TAG, GROUP_TAG, PROTECTED_TAG)
 class GroupPool:
     """A `PoolActor` on the group of `site`."""
 
-    def __init__(self, site: Site, *, falls_back: bool, protects: bool) -> None:
+    def __init__(self, site: Site, *, falls_back: bool) -> None:
         self._site = site
-        self._launching = Launching(site=site, falls_back=falls_back, protects=protects)
+        self._launching = Launching(site=site, falls_back=falls_back)
         self._ending = Ending(site=site)
 
     async def observe(self) -> PoolObservation:
@@ -32,10 +32,13 @@ class GroupPool:
             PoolUnavailable: AWS does not tell all of it.
         """
         sight = await self._site.look()
-        await self._site.place.news.refresh(self._site.offerings)
+        if sight.reading.group is not None:
+            await self._site.place.news.refresh(self._site.offerings)
+        instances = sight.view.instances()
+        self._site.place.launches.adopted |= {one.instance_id for one in instances if not one.launch_token}
         return PoolObservation(
             listed_at_s=sight.reading.listed_at_s,
-            instances=sight.view.instances(),
+            instances=instances,
             refused_reason=sight.refused_reason,
         )
 
@@ -74,12 +77,12 @@ class GroupPool:
         members = sight.view.members
         bare = [i for i, m in members.items() if m.attached and PROTECTED_TAG in m.tags]
         with unavailable():
-            for start in range(0, len(bare), 50):
+            for start in range(0, len(bare), PROTECT_AT_ONCE):
                 await place.aws.call(
                     "autoscaling",
                     "SetInstanceProtection",
                     AutoScalingGroupName=place.group,
-                    InstanceIds=bare[start : start + 50],
+                    InstanceIds=bare[start : start + PROTECT_AT_ONCE],
                     ProtectedFromScaleIn=False,
                 )
             if members:

@@ -1,7 +1,8 @@
 """One reading of a group: Auto Scaling's description and EC2's instances, of about one moment, whole or not at all.
 
-Policy: three calls whatever the size (a page of EC2 holds 1,000 instances), shared by all who ask within a moment; what is
-written makes the next reader read anew. Instances that have left the group are found by our tag.
+Policy: three calls whatever the size (a page of EC2 holds 1,000 instances), shared by all who ask within a moment. What is
+written makes the next reader read anew, except for those who keep account of writes themselves: a burst of launches and ends
+would otherwise read the whole group for each of them. Instances that have left the group are found by our tag.
 """
 
 import asyncio
@@ -25,6 +26,8 @@ class Reading:
     listed_at_s: float
     begun_s: float
     """On the monotonic clock."""
+    mark: int
+    """Writes of ours that were done before it was begun."""
     group: Mapping[str, Any] | None
     members: Mapping[str, Member]
 
@@ -52,10 +55,11 @@ class GroupReader:
         self._clock = clock
         self._lock = asyncio.Lock()
         self._last: Reading | None = None
-        self._void_before_s = float("-inf")
+        self.mark = 0
+        """Writes of ours so far."""
 
-    async def read(self, max_age_s: float) -> Reading:
-        """A reading that was begun at most `max_age_s` ago, and after everything that was written.
+    async def read(self, max_age_s: float, *, after_writes: bool = True) -> Reading:
+        """A reading that was begun at most `max_age_s` ago, and after everything that was written, unless told otherwise.
 
         Raises:
             AwsError: a part of it could not be had.
@@ -63,16 +67,17 @@ class GroupReader:
         not_before_s = self._clock.monotonic_s() - max_age_s
         async with self._lock:
             last = self._last
-            if last is None or last.begun_s < not_before_s or last.begun_s <= self._void_before_s:
+            void = after_writes and last is not None and last.mark < self.mark
+            if last is None or last.begun_s < not_before_s or void:
                 self._last = last = await self._read()
             return last
 
     def wrote(self) -> None:
         """What was read before now may be wrong."""
-        self._void_before_s = self._clock.monotonic_s()
+        self.mark += 1
 
     async def _read(self) -> Reading:
-        listed_at_s, begun_s = self._clock.now_s(), self._clock.monotonic_s()
+        listed_at_s, begun_s, mark = self._clock.now_s(), self._clock.monotonic_s(), self.mark
         groups, inside, ours = await whole(
             self._aws.call("autoscaling", "DescribeAutoScalingGroups", AutoScalingGroupNames=[self._group]),
             self._instances(AWS_GROUP_TAG),
@@ -82,6 +87,7 @@ class GroupReader:
         return Reading(
             listed_at_s=listed_at_s,
             begun_s=begun_s,
+            mark=mark,
             group=group,
             members=join(group, (*inside, *ours), listed_at_s + (self._aws.ahead_s() or 0.0)),
         )

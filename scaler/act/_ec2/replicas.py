@@ -10,9 +10,6 @@ from scaler.kube.facts import REPLICA_LABEL
 from scaler.model.capacity import CapacityType
 from scaler.model.pool import Instance, InstanceState
 
-_BROKEN = "AcceleratedHardwareReady"
-"""Condition of the EKS node monitoring agent: False where accelerators fail for good."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:

@@ -4,16 +4,23 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
+import structlog
+
 from scaler.act._ec2.calls import unavailable
 from scaler.act._ec2.identity import Identity
-from scaler.act._ec2.members import Member
+from scaler.act._ec2.members import PROTECTED_TAG, Member
 from scaler.act._ec2.place import GroupPlace
 from scaler.act._ec2.reading import Reading
 from scaler.act._ec2.replicas import Fleet, View
 from scaler.act.worker_sets.base import WorkerSet
+from scaler.aws.contract import AwsError
 from scaler.model.capacity import Offering
 
-FRESH_S = 2.0
+log = structlog.get_logger()
+
+PROTECT_AT_ONCE = 50
+"""SetInstanceProtection's limit."""
+_FRESH_S = 2.0
 """Age of a reading that is still acted upon: commands that come together share it."""
 
 
@@ -37,14 +44,14 @@ class Site:
     judge: Callable[[Reading], Awaitable[str | None]]
     counting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def look(self, max_age_s: float = FRESH_S) -> Sight:
-        """The fleet's members, and what speaks against acting.
+    async def look(self, *, after_writes: bool = True) -> Sight:
+        """The fleet's members, as of at most two seconds ago, and what speaks against acting.
 
         Raises:
             PoolUnavailable: AWS or the API server does not tell.
         """
         with unavailable():
-            reading = await self.place.reader.read(max_age_s)
+            reading = await self.place.reader.read(_FRESH_S, after_writes=after_writes)
             refused = await self.judge(reading)
         launches = self.place.launches
         held = launches.settle(reading)
@@ -64,6 +71,31 @@ class Site:
     def offering(self, offering_id: str) -> Offering | None:
         """The pool's offering of that id."""
         return next((offering for offering in self.offerings if offering.offering_id == offering_id), None)
+
+    async def protect(self, view: View) -> None:
+        """Protect from scale-in what its group does not: instances older than its setting, or all of a group of EKS.
+
+        Best effort, and tried again whenever something is launched or ended: Auto Scaling takes only instances in service.
+        """
+        bare = [m.instance_id for m in view.members.values() if m.lifecycle == "InService" and not m.protected]
+        if not bare:
+            return
+        try:
+            await self._set_protection(bare[:PROTECT_AT_ONCE])
+        except AwsError as error:
+            log.warning("scale_in_protection_missing", group=self.place.group, error=str(error))
+        self.place.reader.wrote()
+
+    async def _set_protection(self, instance_ids: list[str]) -> None:
+        await self.place.aws.call(
+            "autoscaling",
+            "SetInstanceProtection",
+            AutoScalingGroupName=self.place.group,
+            InstanceIds=instance_ids,
+            ProtectedFromScaleIn=True,
+        )
+        marked = [{"Key": PROTECTED_TAG, "Value": "true"}]
+        await self.place.aws.call("ec2", "CreateTags", Resources=instance_ids, Tags=marked)
 
     async def add_replica(self, identity: Identity, offering_id: str) -> None:
         """Have one worker for a launch: a new one, unless one waits for a node already that nobody launched one for.

@@ -1,7 +1,7 @@
 """A Deployment: one pod a replica, one count.
 
 * Up: count plus one, with the launch's token noted in the same write; the pod that comes is told the token.
-* Down, in steps that any controller can take up: the named pod gets a deletion cost below all others; at a later call, once
+* Down, in steps that any controller can take up: the named pod gets a deletion cost that nobody else has; at a later call, once
   no other pod could go instead (`replica_set_order`), the count falls by one and the removal is noted in the same write;
   it is done when that very pod, by its UID, is gone. Where the ReplicaSet took another pod all the same, or one was lost at
   that moment, the count rises again by one and the removal begins anew.
@@ -37,7 +37,7 @@ from scaler.kube.contract import DEPLOYMENTS, PODS, REPLICA_SETS, Conflict, Json
 from scaler.kube.facts import EXPIRY_ANNOTATION, PodFacts
 from scaler.model.clock import Clock
 
-COST_VALID_S = 600.0
+COST_VALID_S = 120.0
 """A removal that was begun and not carried out in this time was given up: its pod is no victim any more."""
 _REVISION = "deployment.kubernetes.io/revision"
 
@@ -102,24 +102,24 @@ class Deployment:
             await self._check_that_it_goes(body, victim, pods)
             return False
         others = [pod for pod in pods if pod is not victim and active(pod)]
-        await self._begin(victim, [pod for pod in others if pod["metadata"]["uid"] not in noted.going])
+        if cost(victim) > HIGHEST_MARK:
+            # The count falls at a later call: the controller may see the pod change after the count.
+            await self._mark(victim, next_mark(others))
+        else:
+            await self._begin(victim, [pod for pod in others if pod["metadata"]["uid"] not in noted.going])
         return False
 
     async def close(self) -> None:
         """Nothing is held."""
 
     async def _begin(self, victim: Json, others: Sequence[Json]) -> None:
-        """Mark the victim, or lower the count where it is marked."""
+        """Lower the count if that takes the marked victim and nobody else."""
         owners = {_owner_uid(pod) for pod in (victim, *others)}
         if len(owners) > 1:
             raise NotYet("a rollout is under way: which pod would go is not ours to say")
-        if cost(victim) > HIGHEST_MARK:
-            # The count falls at a later call: the controller may see the pod change after the count.
-            await self._mark(victim, next_mark(others))
-        elif reason := objection(victim, others):
+        if reason := objection(victim, others):
             raise NotYet(reason)
-        else:
-            await self._lower(victim)
+        await self._lower(victim)
 
     async def _lower(self, victim: Json) -> None:
         meta = victim["metadata"]

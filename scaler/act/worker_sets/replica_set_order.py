@@ -12,9 +12,8 @@ from typing import Any
 from scaler.kube.contract import Json
 
 COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
-HIGHEST_MARK = -1_000_000_000
-"""Costs that we set lie from here down; nobody else sets such."""
-LOWEST_COST = -(2**31)
+LOWEST_MARK, HIGHEST_MARK = -2_000_000_000, -1_000_000_000
+"""Costs that we set lie between these; nobody else sets such."""
 _PHASES = {"Pending": 0, "Unknown": 1}
 
 
@@ -38,8 +37,9 @@ def cost(pod: Json) -> int:
 
 
 def next_mark(pods: Iterable[Json]) -> int:
-    """A cost below that of all these pods."""
-    return max(LOWEST_COST, min([HIGHEST_MARK, *(cost(pod) - 1 for pod in pods)]))
+    """A cost below all but those marked before: who was named first goes first, whatever is named meanwhile."""
+    marked = (cost(pod) for pod in pods if cost(pod) <= HIGHEST_MARK)
+    return min(HIGHEST_MARK, max(marked, default=LOWEST_MARK - 1) + 1)
 
 
 def objection(victim: Json, others: Iterable[Json]) -> str | None:

@@ -36,7 +36,7 @@ from scaler.runtime.health import Verdict, alive
 from scaler.runtime.http import HttpServer
 from scaler.runtime.notice_watch import NoticeWatch
 from scaler.runtime.status import status_json
-from scaler.telemetry.fleets import Fleets
+from scaler.telemetry.fleets import Fleets, Requests
 
 log = structlog.get_logger()
 
@@ -53,7 +53,7 @@ class ClusterDaemon:
         self._registries: dict[str, CollectorRegistry] = {}
         self._elector: LeaderElector | None = None
         self._led_from_s: float | None = None
-        registry = CollectorRegistry(auto_describe=False)
+        self._registry = registry = CollectorRegistry(auto_describe=False)
         registry.register(Fleets(self._registries))
         self._http = HttpServer(registry=registry, alive=self._alive, ready=self._ready, status=self._status)
 
@@ -70,6 +70,7 @@ class ClusterDaemon:
         api = self._settings.spec.api
         kube = open_api(self._kubeconfig, clock=self._clock, qps=float(api.per_s), burst=api.burst)
         aws = await self._open_aws()
+        self._registry.register(Requests(kube.counts, aws.counts if aws is not None else dict))
         try:
             await self._http.start(*split_address(self._settings.spec.listen))
             log.info("listening", address=self._http.address)
@@ -119,7 +120,9 @@ class ClusterDaemon:
             log.info("leading", epoch=epoch)
             group.create_task(elector.hold())
             sources = await self._sources(kube, aws, nodes, owners)
-            hub = NoticeHub(NoticeWatch(sources, clock), clock)
+            theirs = kube.ahead_s if aws is None else aws.ahead_s
+            skews = {name: kube.ahead_s if name == "nodes" else theirs for name in sources}
+            hub = NoticeHub(NoticeWatch(sources, clock, ahead_s=skews), clock)
             group.create_task(hub.run())
             shared = Shared(
                 clock=clock,

@@ -66,8 +66,12 @@ def test_a_message_of_this_kind_tells_this_deadline(fields: Fields, kind: Notice
     assert the_notice(fields) == (INSTANCE, kind, 0.0, deadline_s)
 
 
+def test_bug_015_an_instance_that_has_begun_to_end_leaves_no_time_to_drain() -> None:
+    assert the_notice(m.state_change())[3] == 0.0
+
+
 @pytest.mark.parametrize("state", ["stopping", "stopped", "shutting-down", "terminated"])
-def test_bug_023_each_state_that_ends_an_instance_counts_and_bug_015_leaves_no_time(state: str) -> None:
+def test_bug_023_each_state_that_ends_an_instance_counts(state: str) -> None:
     assert the_notice(m.state_change(state=state)) == (INSTANCE, NoticeKind.STATE_CHANGE, 0.0, 0.0)
 
 

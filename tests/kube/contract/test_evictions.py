@@ -42,7 +42,7 @@ async def test_an_evicted_pod_begins_its_grace(bench: Bench) -> None:
     assert meta["deletionGracePeriodSeconds"] == 7
 
 
-async def test_an_eviction_by_uid_spares_another_pod_of_that_name(bench: Bench) -> None:
+async def test_bug_033_an_eviction_by_uid_spares_another_pod_of_that_name(bench: Bench) -> None:
     """KC PR#998."""
     await a_running_pod(bench)
     with pytest.raises(NotFound):

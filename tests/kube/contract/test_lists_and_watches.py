@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 import pytest
 
-from scaler.kube.contract import CONFIG_MAPS, NODES, PODS, Change, Invalid, Json, KubeUnreachable, WatchEvent
+from scaler.kube.contract import CONFIG_MAPS, NODES, PODS, Change, Invalid, Json, WatchEvent
 from tests.builders.kube import pod
 from tests.kube.contract.conftest import Bench
 
@@ -155,8 +155,3 @@ async def test_a_watch_that_has_seen_something_brings_a_bookmark_to_go_on_from(b
     following = watched(bench, marks[-1])
     async with aclosing(following):
         assert (await anext(following)).body["metadata"]["uid"] == made["metadata"]["uid"]
-
-
-async def test_a_version_that_is_none_is_refused(bench: Bench) -> None:
-    with pytest.raises((Invalid, KubeUnreachable)):
-        await anext(watched(bench, "x"))

@@ -100,7 +100,7 @@ async def test_a_merge_patch_removes_by_null_and_replaces_lists(bench: Bench) ->
     await bench.api.delete(NODES, node["metadata"]["name"])
 
 
-async def test_a_patch_of_an_older_version_is_a_conflict_and_changes_nothing(bench: Bench) -> None:
+async def test_bug_035_a_patch_of_an_older_version_is_a_conflict_and_changes_nothing(bench: Bench) -> None:
     """KC#1658: taints of others stay, since a list is only replaced with the version that it was read at."""
     node = await bench.node()
     name, version = node["metadata"]["name"], node["metadata"]["resourceVersion"]

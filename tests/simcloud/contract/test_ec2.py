@@ -114,3 +114,12 @@ def test_a_launch_template_is_found_by_name_with_its_versions(cloud: Cloud) -> N
         "LaunchTemplateVersions"
     ]
     assert latest["LaunchTemplateData"]["InstanceType"] == "p4d.24xlarge"
+
+
+def test_an_attribute_is_described_by_its_name(cloud: Cloud) -> None:
+    cloud.group(desired=1)
+    ec2, [member] = cloud("ec2"), cloud.in_service()
+    for wanted in (True, False):
+        ec2.modify_instance_attribute(InstanceId=member, DisableApiTermination={"Value": wanted})
+        found = ec2.describe_instance_attribute(InstanceId=member, Attribute="disableApiTermination")
+        assert (found["InstanceId"], found["DisableApiTermination"]) == (member, {"Value": wanted})

@@ -1,0 +1,63 @@
+"""A fleet of 48 nodes, 16 of them a trainer's: from its floor to its ceiling, through the loss of a third, back to its floor.
+
+What is believed is what the servers say: SimCloud's record of every instance's end, the API server's objects, the ledger's
+history.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from scaler.ledger.audit import audit
+from scaler.model.trainers import TrainerSpec
+from tests.builders.trainer_recorder import TrainerRecorder
+from tests.cluster.fixtures import require
+from tests.e2e.cluster.bed import CALLER, NAMESPACE, Bed, a_bed
+from tests.e2e.cluster.trainers import TRAINER_LABELS, TRAINERS, add_trainers
+from tests.simcloud.journal import BY_CALLERS, EndedBy
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
+
+_THIRD = 10
+_CEILING, _FLOOR = 32, 2
+
+
+async def test_floor_ceiling_loss_and_floor_again(tmp_path: Path) -> None:
+    require("controllers", "scheduler", "kwok")
+    async with a_bed(tmp_path) as bed:
+        await add_trainers(bed)
+        spec = TrainerSpec(name="trainer", namespace=NAMESPACE, match_labels=TRAINER_LABELS)
+        recorder = TrainerRecorder(bed.api, [spec])
+        await recorder.snapshot()
+        bed.eat(80.0)
+        bed.start_controller()
+        await bed.fleet(trainers=[{"name": "trainer", "selector": {"matchLabels": TRAINER_LABELS}}])
+        await bed.until("the floor", lambda: len(bed.workers.names) >= _FLOOR)
+        await bed.until("the ceiling", lambda: len(bed.workers.names) == _CEILING, 120)
+        assert len(bed.nodes.all()) == _CEILING + TRAINERS
+
+        gone = set(bed.sim.fate.reclaim(_THIRD))
+        await bed.until("every noticed node is tainted", lambda: bed.tainted() >= gone)
+        await bed.until("as many as before, without them", lambda: bed.serving(gone) == _CEILING, 120)
+        await bed.until("noticed instances have left their groups", lambda: gone.isdisjoint(bed.launched()))
+        assert len(bed.launched()) == _CEILING, "each was replaced once"
+
+        bed.eat(2.0)
+        await bed.until("the floor again", lambda: len(bed.launched()) == _FLOOR, 180)
+        _instances_ended_as_they_should(bed, gone)
+        assert await recorder.changes() == []
+        bed.rest()
+        assert audit(bed.open_ledger()).findings == ()
+
+
+def _instances_ended_as_they_should(bed: Bed, noticed: set[str]) -> None:
+    """Everything we ended was named by us, ours, and had handed over; nothing that was noticed was ended by us."""
+    ended = [each for each in bed.sim.log.ended if each.by in BY_CALLERS]
+    assert ended
+    assert {each.by for each in ended} == {EndedBy.TERMINATE_NAMED}
+    assert {each.caller for each in ended} == {CALLER}
+    assert all(each.group.startswith("rollout-") for each in ended)
+    assert not noticed & {each.instance_id for each in ended}
+    late = [each.instance_id for each in ended if not bed.handed_over(each.instance_id, each.at_s)]
+    assert late == []
+    assert bed.sim.log.of("SetDesiredCapacity") == []
