@@ -83,7 +83,7 @@ class Election(YamlModel):
 class ApiLimits(YamlModel):
     """Requests to the API server."""
 
-    per_s: PositiveCount = 200
+    requests_per_s: PositiveCount = 200
     """Default 200: five hundred nodes are tainted in seconds; a quiet day needs one or two."""
     burst: PositiveCount = 400
     """Default 400."""

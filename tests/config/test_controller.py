@@ -61,7 +61,7 @@ WRONG: list[tuple[str, tuple[str | int, ...], Any, str]] = [
     ("a worker namespace twice", ("spec", "workerNamespaces"), ["w", "w"], "spec.workerNamespaces[1]: w is there twice"),
     ("a namespace that is no name", ("spec", "namespaces"), ["RL"], "spec.namespaces[0]: 'RL' is no name"),
     ("one namespace for a list", ("spec", "namespaces"), "rl", "spec.namespaces: 'rl' is no list"),
-    ("no requests at all", ("spec", "api", "perS"), 0, "spec.api.perS: 0 is out of bounds"),
+    ("no requests at all", ("spec", "api", "requestsPerS"), 0, "spec.api.requestsPerS: 0 is out of bounds"),
     ("an address without a port", ("spec", "listen"), "0.0.0.0", "spec.listen: "),
     ("a lease without a name", ("spec", "election", "name"), "", "spec.election.name: "),
 ]  # fmt: skip
@@ -92,7 +92,7 @@ def test_the_least_that_is_needed_is_right_and_means_the_defaults(tmp_path: Path
     least = {"apiVersion": "headrace.dev/v1alpha1", "kind": "Controller", "metadata": {"name": "x"}}
     assert lines_of(tmp_path, least) == []
     spec = load_controller(tmp_path / "controller.yaml").spec
-    assert (spec.namespaces, spec.aws, spec.api.per_s, spec.notices.nodes) == ((), None, 200, True)
+    assert (spec.namespaces, spec.aws, spec.api.requests_per_s, spec.notices.nodes) == ((), None, 200, True)
 
 
 def test_validate_says_in_a_line_what_the_settings_mean(tmp_path: Path) -> None:
