@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
-from tests.cluster.build import PROGRAMS
+from tests.cluster.build import PROGRAMS, Unavailable, binaries, is_required
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "headrace"
@@ -20,6 +21,16 @@ Json = dict[str, Any]
 
 class ChartError(Exception):
     """Helm refused; its own words."""
+
+
+def require_helm() -> None:
+    """Skip the test where Helm is not built; an error where a control plane is required."""
+    try:
+        binaries(["helm"])
+    except Unavailable as reason:
+        if is_required():
+            raise
+        pytest.skip(f"no Helm: {reason}")
 
 
 def helm(*words: str, values: Mapping[str, Any] | None = None) -> str:
