@@ -1,5 +1,6 @@
 """The chart as Helm renders it."""
 
+import json
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -38,7 +39,7 @@ def helm(*words: str, values: Mapping[str, Any] | None = None) -> str:
     more = [] if values is None else ["--values", "-"]
     done = subprocess.run(
         [str(PROGRAMS["helm"].binary), *words, *more],
-        input=None if values is None else yaml.safe_dump(dict(values)),
+        input=None if values is None else json.dumps(dict(values)),
         capture_output=True,
         text=True,
         check=False,

@@ -75,6 +75,10 @@ RARELY_CALLED = {
         "detached instances that EC2 does not take",
         "tests/act/test_ec2_ending.py::test_a_detached_one_that_lives_too_long_is_reaped",
     ),
+    "sqs:ChangeMessageVisibility": (
+        "messages whose action takes longer to be recorded than they are hidden at first",
+        "tests/interruptions/test_sqs.py::test_a_message_is_told_and_stays_until_its_action_is_recorded",
+    ),
     "sqs:SendMessage": (
         "a dead-letter queue that we fill",
         "tests/interruptions/test_sqs.py::test_bug_011_poison_goes_to_the_dead_letters_once_and_stops_nothing",
@@ -191,7 +195,8 @@ async def test_what_is_granted_suffices_and_is_used(tmp_path: Path) -> None:
         assert idle(run.rights, mine, RARELY_USED) == []
         releasing = list(of_role(the(run.objects, "ClusterRole", f"{RELEASE}-release")))
         assert idle(releasing, theirs, RARELY_RELEASED) == []
-        assert allowed() == run.called() | RARELY_CALLED.keys()
+        assert run.called() <= allowed()
+        assert allowed() - run.called() <= RARELY_CALLED.keys()
 
 
 async def _until_all_is_used(run: Run) -> None:
