@@ -51,7 +51,7 @@ class KubeJournal:
         self._intents: dict[str, Intent] = {}
         self._orders: dict[str, DrainOrder] = {}
         self._version: str | None = None
-        self._written = ""
+        self._written: str | None = None
 
     async def open(self) -> None:
         """Read what an earlier leader left, and put our epoch there.
@@ -115,8 +115,9 @@ class KubeJournal:
     async def _put(self) -> None:
         """Replace it by what we hold. Who else writes it can only be a leader: the higher epoch wins."""
         text = self._text()
-        if self._version is not None and text == self._written:
+        if text == self._written:
             return
+        self._written = None  # until it is answered nobody knows what is there: it may have landed, or not
         try:
             await self._send(text)
         except Conflict:
