@@ -5,6 +5,7 @@ What is asked of the bed is the world's truth: SimCloud's log, the API server's 
 """
 
 import asyncio
+import ctypes
 import os
 import signal
 import subprocess
@@ -42,10 +43,19 @@ from tests.simcloud.sim import SimCloud
 JOB = "fleet"
 NAMESPACE = "rl"
 SYSTEM = "headrace-system"
-CALLER = "HEADRACE"
-"""Who the cloud takes controllers for."""
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
 SETTINGS = JobSettings(group_size=4, batch_groups=4, max_staleness=8, max_concurrent=4096)
+
+
+def caller_of(name: str) -> str:
+    """Who the cloud takes a controller for: its access key."""
+    return f"HEADRACE{name.upper()}"
+
+
+CALLER = caller_of("a")
+"""Of the controller that is there unless others are named."""
 
 
 def quick_cloud() -> Settings:
@@ -110,14 +120,18 @@ class Bed:
         words = ["run", "--cluster", "--kubeconfig", str(kubeconfig or self.plane.kubeconfig), "-f", str(file)]
         env = {
             **os.environ,
-            "AWS_ACCESS_KEY_ID": CALLER,
+            "AWS_ACCESS_KEY_ID": caller_of(name),
             "AWS_SECRET_ACCESS_KEY": "none",
             "AWS_EC2_METADATA_DISABLED": "true",
             "PYTHONPATH": str(Path(__file__).parents[3]),
         }
         with (self.folder / f"controller-{name}.log").open("ab") as out:
             self.controllers[name] = subprocess.Popen(
-                [sys.executable, "-m", "scaler.cli", *words], stdout=out, stderr=out, env=env
+                [sys.executable, "-m", "scaler.cli", *words],
+                stdout=out,
+                stderr=out,
+                env=env,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - only makes a system call
             )
 
     def settings(self, name: str, port: int) -> dict[str, Any]:
@@ -226,6 +240,10 @@ class Bed:
         return identity.worker
 
 
+def _die_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 @asynccontextmanager
 async def a_bed(
     folder: Path,
@@ -297,8 +315,8 @@ async def _until_served(api: KubeApi) -> None:
 
 async def _tear_down(bed: Bed, tasks: Sequence[asyncio.Task[None]]) -> None:
     for process in bed.controllers.values():
-        process.send_signal(signal.SIGCONT)
         process.terminate()
+        process.send_signal(signal.SIGCONT)
     for process in bed.controllers.values():
         try:
             await asyncio.to_thread(process.wait, 15)
