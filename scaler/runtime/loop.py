@@ -201,6 +201,8 @@ class Controller:
             await source.poll()
         self._say_how_the_ledger_does(answered=ledger.result())
         world = World(reading=parts.ledger.reading, pools=dict(parts.pools.observations), actors=actors)
+        for pool, told in parts.pools.facts.items():
+            parts.offerings.told(pool, {name: (each.price_usd_per_h, each.refused_at_s) for name, each in told.items()})
         self._lives.listed(world.pools, parts.clock.now_s(), parts.executor.leaving)
         parts.executor.settle(world, parts.config.spec)
         return world

@@ -120,7 +120,9 @@ class ClusterDaemon:
             log.info("leading", epoch=epoch)
             group.create_task(elector.hold())
             sources = await self._sources(kube, aws, nodes, owners)
-            hub = NoticeHub(NoticeWatch(sources, clock), clock)
+            theirs = kube.ahead_s if aws is None else aws.ahead_s
+            skews = {name: kube.ahead_s if name == "nodes" else theirs for name in sources}
+            hub = NoticeHub(NoticeWatch(sources, clock, ahead_s=skews), clock)
             group.create_task(hub.run())
             shared = Shared(
                 clock=clock,
