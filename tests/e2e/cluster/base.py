@@ -6,6 +6,7 @@ What is asked of a bed is the world's truth: the API server's objects, the ledge
 """
 
 import asyncio
+import ctypes
 import os
 import signal
 import subprocess
@@ -37,14 +38,23 @@ from tests.cluster.control_plane import ControlPlane
 JOB = "fleet"
 NAMESPACE = "rl"
 SYSTEM = "headrace-system"
-CALLER = "HEADRACE"
-"""Who the cloud takes controllers for."""
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
 SETTINGS = JobSettings(group_size=4, batch_groups=4, max_staleness=8, max_concurrent=4096)
 WORKERS = {"app": "rollout-worker"}
 """Labels of worker pods."""
 LIVES = "tests.headrace.dev/worker-lives"
 """A finalizer on worker pods: they are gone when their process has ended, as a kubelet has it. For beds that `keep` pods."""
 _MEMBER = "leaderworkerset.sigs.k8s.io/worker-index"
+
+
+def caller_of(name: str) -> str:
+    """Who the cloud takes a controller for: its access key."""
+    return f"HEADRACE{name.upper()}"
+
+
+CALLER = caller_of("a")
+"""Of the controller that is there unless others are named."""
 
 
 @dataclass(slots=True)
@@ -115,14 +125,18 @@ class ClusterBed:
         words = ["run", "--cluster", "--kubeconfig", str(kubeconfig or self.plane.kubeconfig), "-f", str(file)]
         env = {
             **os.environ,
-            "AWS_ACCESS_KEY_ID": CALLER,
+            "AWS_ACCESS_KEY_ID": caller_of(name),
             "AWS_SECRET_ACCESS_KEY": "none",
             "AWS_EC2_METADATA_DISABLED": "true",
             "PYTHONPATH": str(Path(__file__).parents[3]),
         }
         with (self.folder / f"controller-{name}.log").open("ab") as out:
             self.controllers[name] = subprocess.Popen(
-                [sys.executable, "-m", "scaler.cli", *words], stdout=out, stderr=out, env=env
+                [sys.executable, "-m", "scaler.cli", *words],
+                stdout=out,
+                stderr=out,
+                env=env,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - only makes a system call
             )
 
     def settings(self, name: str, port: int) -> dict[str, Any]:
@@ -242,6 +256,10 @@ class ClusterBed:
                     await self.api.patch(PODS, pod.name, patch, namespace=pod.namespace)
 
 
+def _die_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
     """What a bed is made on: everything but where nodes come from."""
@@ -261,7 +279,7 @@ class Ground:
 
 
 @asynccontextmanager
-async def ground(plane: ControlPlane, folder: Path) -> AsyncIterator[Ground]:
+async def ground(plane: ControlPlane, folder: Path, work: WorkerSettings | None = None) -> AsyncIterator[Ground]:
     """The control plane with our definition, a store and workers without pods; nothing is left afterwards."""
     clock = SystemClock()
     store_folder = folder / "store"
@@ -272,7 +290,7 @@ async def ground(plane: ControlPlane, folder: Path) -> AsyncIterator[Ground]:
     try:
         store.start()
         async with Kube.of(plane) as kube:
-            workers = MultiplexedWorkers(lambda: open_ledger(store.url, JOB), clock, WorkerSettings())
+            workers = MultiplexedWorkers(lambda: open_ledger(store.url, JOB), clock, work or WorkerSettings())
             nodes, pods = WatchedNodes(api, clock), WatchedPods(api, clock, {NAMESPACE})
             await _define(kube, api)
             open_ledger(store.url, JOB).configure(SETTINGS)
@@ -313,8 +331,8 @@ async def at_work(bed: ClusterBed, *others: Coroutine[Any, Any, None]) -> AsyncI
 
 async def _tear_down(bed: ClusterBed, tasks: Sequence[asyncio.Task[None]]) -> None:
     for process in bed.controllers.values():
-        process.send_signal(signal.SIGCONT)
         process.terminate()
+        process.send_signal(signal.SIGCONT)
     for process in bed.controllers.values():
         try:
             await asyncio.to_thread(process.wait, 15)

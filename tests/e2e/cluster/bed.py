@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scaler.commands.bench_workers import WorkerSettings
 from scaler.runtime.clock import SystemClock
 from scaler.runtime.cluster.daemon import cluster_uid
 from tests.builders.kube import daemon_set
@@ -82,11 +83,12 @@ async def a_bed(
     zones: tuple[str, ...] = ZONES,
     with_: tuple[str, ...] = ("controllers", "scheduler", "kwok"),
     audit: bool = False,
+    work: WorkerSettings | None = None,
 ) -> AsyncIterator[Bed]:
     """Everything but the controller, ready; nothing is left afterwards."""
     clock = SystemClock()
     sim = SimCloud(clock, 0, quick_cloud())
-    async with ground(ControlPlane(with_, audit=audit), folder) as made:
+    async with ground(ControlPlane(with_, audit=audit), folder, work) as made:
         with serve(sim) as server:
             bed = Bed(**made.parts(), sim=sim, endpoint=server.address)
             await _set_up(bed, zones)

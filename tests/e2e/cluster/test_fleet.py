@@ -12,7 +12,8 @@ from scaler.ledger.audit import audit
 from scaler.model.trainers import TrainerSpec
 from tests.builders.trainer_recorder import TrainerRecorder
 from tests.cluster.fixtures import require
-from tests.e2e.cluster.bed import CALLER, NAMESPACE, Bed, a_bed
+from tests.e2e.cluster.base import CALLER, NAMESPACE
+from tests.e2e.cluster.bed import Bed, a_bed
 from tests.e2e.cluster.trainers import TRAINER_LABELS, TRAINERS, add_trainers
 from tests.simcloud.journal import BY_CALLERS, EndedBy
 

@@ -12,7 +12,8 @@ from scaler.ledger.audit import audit
 from scaler.model.trainers import TrainerSpec
 from tests.builders.trainer_recorder import TrainerRecorder
 from tests.cluster.fixtures import require
-from tests.e2e.cluster.karpenter import NAMESPACE, ROLLOUT, WITH, KarpenterBed, a_karpenter_bed, add_trainers
+from tests.e2e.cluster.base import NAMESPACE
+from tests.e2e.cluster.karpenter import ROLLOUT, WITH, KarpenterBed, a_karpenter_bed, add_trainers
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -7,7 +7,8 @@ import pytest
 
 from scaler.commands.bench_workers import WorkerSettings
 from tests.cluster.fixtures import require
-from tests.e2e.cluster.bed import CALLER, a_bed
+from tests.e2e.cluster.base import CALLER
+from tests.e2e.cluster.bed import a_bed
 from tests.simcloud.journal import BY_CALLERS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
