@@ -349,6 +349,7 @@ async def _tear_down(bed: ClusterBed, tasks: Sequence[asyncio.Task[None]]) -> No
 
 def a_fleet_of(pools: Sequence[Mapping[str, Any]], store_url: str, name: str = JOB, **spec: Any) -> dict[str, Any]:
     """A RolloutFleet over these pools that moves quickly."""
+    policy = spec.pop("policy", {"type": "rate_match", "rateTimeConstant": "1s", "goodputTimeConstant": "5s"})
     rails = {
         "floor": 2,
         "ceiling": 32,
@@ -374,7 +375,7 @@ def a_fleet_of(pools: Sequence[Mapping[str, Any]], store_url: str, name: str = J
             "stages": [
                 {
                     "name": "rollout",
-                    "policy": {"type": "rate_match", "rateTimeConstant": "1s", "goodputTimeConstant": "5s"},
+                    "policy": policy,
                     "guardRails": rails,
                     "drain": {"voluntaryDeadline": "20s", "margin": "2s"},
                     "pools": list(pools),

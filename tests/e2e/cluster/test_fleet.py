@@ -46,7 +46,7 @@ async def test_floor_ceiling_loss_and_floor_again(tmp_path: Path) -> None:
         assert len(bed.launched()) == _CEILING, "each was replaced once"
 
         bed.eat(2.0)
-        await bed.until("the floor again", lambda: len(bed.launched()) == _FLOOR, 180)
+        await bed.until("the floor again", lambda: len(bed.launched()) == _FLOOR, 90)
         _instances_ended_as_they_should(bed, gone)
         assert await recorder.changes() == []
         bed.rest()
