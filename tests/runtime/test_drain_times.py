@@ -32,7 +32,7 @@ def counted(metrics: Metrics) -> tuple[float, float, float]:
 
 def total(metrics: Metrics, which: str) -> float:
     samples = [sample for family in getattr(metrics, which).collect() for sample in family.samples]
-    return sum(sample.value for sample in samples if sample.name.endswith("_sum"))
+    return float(sum(sample.value for sample in samples if sample.name.endswith("_sum")))
 
 
 def at(seconds: float, *replicas: ReplicaView, synced: bool = True) -> Snapshot:

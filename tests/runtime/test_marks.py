@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from scaler.act.nodes import NodeKeeper, NodeMark
+from scaler.act.nodes import NodeMark
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.interruption import NoticeKind
 from scaler.model.snapshot import ReplicaView, Snapshot
@@ -167,7 +167,6 @@ class Keeper:
 
 def node_marks(*standing: str) -> NodeMarks:
     keeper: Any = Keeper(set(standing))
-    assert NodeKeeper.recorded
     return NodeMarks(keeper)
 
 
