@@ -79,6 +79,11 @@ class Launcher:
         """Launches that nothing has settled yet."""
         return tuple(self._intents.values())
 
+    @property
+    def unanswered(self) -> tuple[Intent, ...]:
+        """Those that nobody has answered, and that no call is under way for."""
+        return tuple(each for each in self.intents if each.answered_at_s is None and each.token not in self._in_flight)
+
     def adopt(self, intents: Iterable[Intent]) -> None:
         """Take over what an earlier controller left."""
         self._intents |= {intent.token: intent for intent in intents}

@@ -19,7 +19,7 @@ from scaler.decide import decide
 from scaler.guard.protect import Protector
 from scaler.guard.watch import GuardWatch, trainers_of
 from scaler.kube.contract import ROLLOUT_FLEETS, NotFound
-from scaler.kube.facts import FLEET_LABEL, NodeFacts
+from scaler.kube.facts import FLEET_LABEL, NodeFacts, PodFacts
 from scaler.ledger.contract import Ledger, StaleEpoch
 from scaler.ledger.registry import open_ledger
 from scaler.model.job import JobSettings
@@ -33,6 +33,7 @@ from scaler.runtime.cluster.kube_journal import KubeJournal
 from scaler.runtime.cluster.pools import ClusterActors, places_of
 from scaler.runtime.cluster.reporter import Reporter
 from scaler.runtime.cluster.shared import Shared
+from scaler.runtime.cluster.worker_pods import workers_of
 from scaler.runtime.drainer import Drainer
 from scaler.runtime.ender import Ender
 from scaler.runtime.executor import Executor
@@ -187,7 +188,7 @@ class FleetRunner:
             shared.kube, clock=shared.clock, about=fleet_of(key.namespace, key.name, key.uid), identity=self._identity
         )
         guard, protector = self._guard(config)
-        keeper = self._keeper(protector)
+        keeper = self._keeper(protector, workers_of(lambda: config.fleet))
         actors = ClusterActors(shared, lambda: config.fleet, protector.guards, group)
         reporter = Reporter(
             clock=shared.clock,
@@ -246,7 +247,7 @@ class FleetRunner:
         )
         return watch, protector
 
-    def _keeper(self, protector: Protector) -> NodeKeeper:
+    def _keeper(self, protector: Protector, workers: Callable[[PodFacts], bool]) -> NodeKeeper:
         shared = self._shared
 
         def marked(mark: NodeMark, after_s: float) -> None:
@@ -268,6 +269,7 @@ class FleetRunner:
             objection=objection,
             marked=marked,
             may_act=shared.leading,
+            workers=workers,
         )
 
     def _build(

@@ -59,7 +59,8 @@ def an_order(replica_id: str = "r", *, random: Random | None = None) -> DrainOrd
 
 
 def a_turn(**facts: Any) -> Turn:
-    return Turn(**({"at_s": 1.0, "memory": MEMORY} | facts))
+    given: dict[str, Any] = {"at_s": 1.0, "memory": MEMORY} | facts
+    return Turn(**given)
 
 
 @pytest.fixture
