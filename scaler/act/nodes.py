@@ -25,6 +25,7 @@ from typing import Any
 import structlog
 
 from scaler.act.node_marks import (
+    MARKED_BY_ANNOTATION,
     NodeMark,
     Owned,
     has_run_out,
@@ -57,6 +58,9 @@ _EVICTIONS_AT_ONCE = 32
 """In flight; the API client's own rate has the last word. Apart, so that evictions never hold a mark up."""
 _SETTLE_S = 0.1
 """A burst of changes is one look: a look goes over every node."""
+_LOOKS_TAKE_ONE_IN = 5.0
+"""However many nodes there are: the rest of the time is for what the looks began."""
+_STANDS_FOR_S = 60.0
 _LOOK_EVERY_S = 5.0
 _EMPTYING_LOOK_S = 1.0
 FORCE_S = 5.0
@@ -103,8 +107,13 @@ class NodeKeeper:
         self._may_act = may_act
         self._workers = workers or (lambda pod: pod.labels.get(FLEET_LABEL) == fleet)
         self._wanted: Mapping[str, NodeMark] | None = None
+        self._marks: tuple[NodeMark, ...] = ()
+        """The same, nearest deadline first."""
+        self._stood: dict[str, tuple[NodeMark, NodeFacts, float]] = {}
+        """What was found to stand on which state of its node, and when: not judged again for a while."""
         self._owned: Mapping[str, Owned] = {}
         self._taking = True
+        self._behind = False
         self._known: dict[str, NodeFacts] = {}
         """By UID: what the server answered us, until the watch shows as much."""
         self._busy: set[str] = set()
@@ -124,33 +133,44 @@ class NodeKeeper:
         self._taking = taking
         if marks != self._wanted or owned != self._owned:
             self._wanted, self._owned = dict(marks), dict(owned)
+            self._marks = tuple(sorted(marks.values(), key=lambda mark: (mark.deadline_s, mark.instance_id)))
+            self._stood = {key: stood for key, stood in self._stood.items() if key in marks}
+            self._behind = self._behind or any(
+                mark.noticed_at_s and key not in self._stood for key, mark in marks.items()
+            )
             self._news.set()
 
     def rest(self) -> None:
         """Do nothing to any node until something is wanted again; what stands, stands."""
         self._wanted = None
 
+    @property
+    def behind(self) -> bool:
+        """Whether the last look found noticed nodes without their mark."""
+        return self._behind
+
     def recorded(self, instance_id: str) -> bool:
         """Whether the node of this instance carries its mark: a crash of ours cannot lose it any more."""
         mark, node = self._mark_of(instance_id), self._node_of(instance_id)
-        return mark is not None and node is not None and self._marking(mark.instance_id)(node) is None
+        return mark is not None and node is not None and self._stands(mark, node)
 
     async def run(self) -> None:
         """Keep at it; never returns."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen())
             while True:
+                began_s = self._clock.monotonic_s()
                 if self._wanted is not None and self._may_act():
                     self._look(group, self._wanted)
-                await self._pause()
+                await self._pause(self._clock.monotonic_s() - began_s)
 
     async def _listen(self) -> None:
         while True:
             await self._nodes.changed()
             self._news.set()
 
-    async def _pause(self) -> None:
-        await self._clock.sleep(_SETTLE_S)
+    async def _pause(self, look_s: float) -> None:
+        await self._clock.sleep(max(_SETTLE_S, _LOOKS_TAKE_ONE_IN * look_s))
         wait_s = self._wait_s()
         async with asyncio.TaskGroup() as group:
             ways = {group.create_task(self._clock.sleep(wait_s)), group.create_task(self._news.wait())}
@@ -168,16 +188,31 @@ class NodeKeeper:
 
     def _look(self, group: asyncio.TaskGroup, wanted: Mapping[str, NodeMark]) -> None:
         self._forget()
-        marks = sorted(wanted.values(), key=lambda mark: (mark.deadline_s, mark.instance_id))
-        for mark in marks:
-            self._bring(group, self._node_of(mark.instance_id), self._marking(mark.instance_id), mark)
+        self._behind = False
+        for mark in self._marks:
+            node = self._node_of(mark.instance_id)
+            if node is not None and not self._stands(mark, node):
+                self._behind = self._behind or mark.noticed_at_s is not None
+                self._bring(group, node, self._marking(mark.instance_id), mark)
         for node in self._nodes.all():
-            if marked_by(node) is not None:
+            if node.instance_id not in wanted and (MARKED_BY_ANNOTATION in node.annotations or node.taints):
                 self._bring(group, self._latest(node), self._unmarking)
         for instance_id in self._owned.keys() - wanted.keys() if self._taking else ():
-            self._bring(group, self._node_of(instance_id), self._owning(instance_id))
-        for mark in marks:
+            node = self._node_of(instance_id)
+            if node is not None and not node.labels.get(FLEET_LABEL):
+                self._bring(group, node, self._owning(instance_id))
+        for mark in self._marks:
             self._empty(group, mark)
+
+    def _stands(self, mark: NodeMark, node: NodeFacts) -> bool:
+        now_s = self._clock.monotonic_s()
+        stood = self._stood.get(mark.instance_id)
+        if stood is not None and stood[0] is mark and stood[1] is node and now_s - stood[2] < _STANDS_FOR_S:
+            return True
+        stands = self._marking(mark.instance_id)(node) is None
+        if stands:
+            self._stood[mark.instance_id] = mark, node, now_s
+        return stands
 
     def _forget(self) -> None:
         now_s = self._clock.monotonic_s()
@@ -230,10 +265,8 @@ class NodeKeeper:
             return False
         return has_run_out(node, self._clock.now_s()) or (by == self._fleet and node.instance_id in self._owned)
 
-    def _bring(
-        self, group: asyncio.TaskGroup, node: NodeFacts | None, change: Change, mark: NodeMark | None = None
-    ) -> None:
-        if node is not None and self._may_try(node.uid) and change(node) is not None:
+    def _bring(self, group: asyncio.TaskGroup, node: NodeFacts, change: Change, mark: NodeMark | None = None) -> None:
+        if self._may_try(node.uid) and change(node) is not None:
             self._start(group, node.uid, self._keep(node, change, mark))
 
     def _may_try(self, uid: str) -> bool:

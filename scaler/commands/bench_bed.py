@@ -48,6 +48,7 @@ TYPE = "p5.48xlarge"
 SETTINGS = JobSettings(group_size=4, batch_groups=8, max_staleness=1000, max_concurrent=100_000)
 _KWOK = "kwok.x-k8s.io/node"
 _AT_ONCE = 32
+_LAST_WORDS = 4000
 _PATIENCE_S = 300.0
 
 
@@ -273,13 +274,20 @@ class BenchBed:
             if ready == self.nodes:
                 return
             await self.clock.sleep(1.0)
-        said = (self.folder / "controller.log").read_text()[-2000:] if self.folder else ""
-        raise NotABed(f"the controller sees {ready} of {self.nodes} replicas ready; its last words:\n{said}")
+        raise NotABed(f"the controller sees {ready} of {self.nodes} replicas ready; {self.last_words()}")
+
+    def last_words(self) -> str:
+        """What the controller said last."""
+        said = (self.folder / "controller.log").read_text()[-_LAST_WORDS:] if self.folder else ""
+        return f"its last words:\n{said}"
 
     async def api_requests(self) -> Mapping[str, float]:
         """Requests that the controller has sent to the API server, by verb and resource."""
-        async with aiohttp.ClientSession() as session, session.get(self.metrics_url) as answer:
-            return _samples(await answer.text(), "headrace_api_requests_total")
+        try:
+            async with aiohttp.ClientSession() as session, session.get(self.metrics_url) as answer:
+                return _samples(await answer.text(), "headrace_api_requests_total")
+        except aiohttp.ClientError as error:
+            raise NotABed(f"the controller does not answer ({error}); {self.last_words()}") from error
 
 
 def node_of(instance_id: str, zone: str) -> Json:

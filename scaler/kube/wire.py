@@ -7,9 +7,11 @@ import asyncio
 import random
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import aiohttp
 from kubernetes.aio.client.configuration import Configuration
@@ -27,6 +29,7 @@ _CONNECT_S = 5.0
 _SILENCE_RATIO = 0.4
 """Of a read's time-out: after silence for that long another connection is tried."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+_CLOSE_ROUNDS, _CLOSE_ROUND_S = 50, 0.01
 _SOCKET_OPTIONS = (
     ("SOL_SOCKET", "SO_KEEPALIVE", 1),
     ("IPPROTO_TCP", "TCP_NODELAY", 1),
@@ -62,6 +65,7 @@ class Wire:
         self._turnstile = turnstile
         self._time_out_s = time_out_s
         self._session: aiohttp.ClientSession | None = None
+        self._sockets: WeakSet[socket.socket] = WeakSet()
         self.ahead_s: float | None = None
         """Server's clock minus ours."""
 
@@ -133,7 +137,7 @@ class Wire:
         self, configuration: Configuration, request: Request, patience: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
         if self._session is None:
-            connector = aiohttp.TCPConnector(ssl=tls(configuration), limit=0, socket_factory=_socket)
+            connector = aiohttp.TCPConnector(ssl=tls(configuration), limit=0, socket_factory=self._socket)
             self._session = aiohttp.ClientSession(connector=connector)
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "headrace"}
         if request.body is not None:
@@ -156,9 +160,25 @@ class Wire:
             self.ahead_s = told_s + 0.5 - (began_s + self._clock.now_s()) / 2
 
     async def close(self) -> None:
-        """Give connections up."""
+        """Give connections up, those too that were given up before and wait for a peer to say farewell (TLS)."""
         if self._session is not None:
             await self._session.close()
+        for _ in range(_CLOSE_ROUNDS):
+            waiting = [made for made in self._sockets if made.fileno() >= 0]
+            if not waiting:
+                return
+            for made in waiting:
+                with suppress(OSError):
+                    made.shutdown(socket.SHUT_RDWR)
+            await asyncio.sleep(_CLOSE_ROUND_S)
+
+    def _socket(self, address: tuple[Any, ...]) -> socket.socket:
+        made = socket.socket(*address[:3])
+        for level, name, value in _SOCKET_OPTIONS:
+            if hasattr(socket, name):
+                made.setsockopt(getattr(socket, level), getattr(socket, name), value)
+        self._sockets.add(made)
+        return made
 
 
 async def _as_it_is(reply: aiohttp.ClientResponse) -> aiohttp.ClientResponse:
@@ -180,11 +200,3 @@ def _pause_s(request: Request, error: KubeError, tries: int) -> float | None:
     else:
         waits = isinstance(error, KubeUnreachable) and (request.reads or (error.status == 503 and request.repeatable))
     return max(asked_s or 0.0, back_off_s) if waits else None
-
-
-def _socket(address: tuple[Any, ...]) -> socket.socket:
-    made = socket.socket(*address[:3])
-    for level, name, value in _SOCKET_OPTIONS:
-        if hasattr(socket, name):
-            made.setsockopt(getattr(socket, level), getattr(socket, name), value)
-    return made

@@ -128,8 +128,14 @@ async def watch_breaks(truth: Truth, name: str) -> None:
     truth.keeping.kube.end_watches(KubeUnreachable("broken"))
 
 
+async def lag(truth: Truth, name: str) -> None:
+    """Patches arrive late, whoever has written meanwhile, and whoever sent them has died since."""
+    del name
+    truth.keeping.kube.lag("patch", "nodes", 0.7, times=2)
+
+
 STEPS = (
-    want, want, unwant, taint, untaint, wipe_taints, label, cordon, taken, replaced, crash, told, watch_breaks,
+    want, want, unwant, taint, untaint, wipe_taints, label, cordon, taken, replaced, crash, told, watch_breaks, lag,
 )  # fmt: skip
 steps = st.tuples(st.sampled_from(STEPS), st.sampled_from(NAMES), st.sampled_from([0.0, 0.1, 1.0, 30.0]))
 faults = st.tuples(

@@ -4,7 +4,8 @@ from typing import Any
 
 from scaler.kube.contract import ROLLOUT_FLEETS
 from tests.builders.kube import deployment, is_running, leader_worker_set, node_pool, ray_cluster
-from tests.e2e.cluster.bed import NAMESPACE, Bed, a_fleet, node_tags
+from tests.e2e.cluster.base import NAMESPACE
+from tests.e2e.cluster.bed import Bed, a_fleet, node_tags
 from tests.simcloud.catalogue import subnet_of
 from tests.simcloud.helpers import make_group
 

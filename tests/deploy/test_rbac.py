@@ -23,7 +23,8 @@ from tests.deploy.chart import RELEASE, ROOT, Json, of_kind, rendered, require_h
 from tests.deploy.fleets import MIXED, add_bystanders, add_mixed, add_trainer, guarded, mixed, pause
 from tests.deploy.iam import action_of, allowed
 from tests.deploy.rights import Audited, Right, audited, granted, of_role
-from tests.e2e.cluster.bed import CALLER, JOB, NAMESPACE, Bed, a_bed
+from tests.e2e.cluster.base import CALLER, JOB, NAMESPACE
+from tests.e2e.cluster.bed import Bed, a_bed
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(400)]
 

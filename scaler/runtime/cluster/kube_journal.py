@@ -3,17 +3,24 @@
 Policy: what must outlive a crash (intents, orders to drain, the engine's memory) is written before it is acted on, in one
 replace that only succeeds on the version that we wrote last: a leader that was succeeded finds out there, before it acts.
 While the API server is away turns are kept and written with the next one, and the caller is told that they are not durable.
-The body is compressed JSON: orders of thousands of nodes fit into the size that etcd takes.
+The body is compressed JSON: orders of thousands of nodes fit into the size that etcd takes. An entry that this version cannot
+read is left out and said, so that nothing of another version keeps a fleet from being tended: the ledger shows its drains, and a
+launch that was answered is in its pool's list.
 
-Invariants: the epoch in it never falls; whoever finds a higher one than its own raises `StaleEpoch` and stops.
+Invariants: the epoch in it never falls; whoever finds a higher one than its own raises `Succeeded` and stops. What is written at
+`open` was read at the version that it replaces. Launch tokens go on above this leader's epoch, which is above the time, so that a
+journal that was lost, or a fleet of the same name, repeats none.
 Non-goals: history. Decisions are kept in a file beside the process, for `explain`; the fleet's status has the last one.
 """
 
+import asyncio
 import gzip
 import json
+import sqlite3
+import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
 
 import structlog
 from pydantic import TypeAdapter, ValidationError
@@ -27,11 +34,21 @@ from scaler.runtime.journal import Committed, Journal, Turn
 
 log = structlog.get_logger()
 
+T = TypeVar("T")
 _KEY = "journal.json.gz"
+_TRIES = 5
+"""Writes in between that `open` puts up with."""
+_COMMIT_S = 2.0
+"""A turn waits no longer for its journal: drains are not to be held up by an API server that hangs, and leadership ends 7 s after
+the last renewal."""
 _EPOCH = "headrace.dev/epoch"
 _MEMORY: TypeAdapter[Memory] = TypeAdapter(Memory)
 _INTENT: TypeAdapter[Intent] = TypeAdapter(Intent)
 _ORDER: TypeAdapter[DrainOrder] = TypeAdapter(DrainOrder)
+
+
+class Succeeded(StaleEpoch):
+    """A later leader of this cluster has been here."""
 
 
 class KubeJournal:
@@ -51,17 +68,26 @@ class KubeJournal:
         self._intents: dict[str, Intent] = {}
         self._orders: dict[str, DrainOrder] = {}
         self._version: str | None = None
-        self._written = ""
+        self._written: str | None = None
+        self._seq = 0
 
     async def open(self) -> None:
         """Read what an earlier leader left, and put our epoch there.
 
         Raises:
-            StaleEpoch: a later leader has been here.
+            Succeeded: a later leader has been here.
             KubeError: the API server does not answer.
         """
-        await self._read()
-        await self._put()
+        for _ in range(_TRIES):
+            await self._read()
+            text = self._text()
+            try:
+                await self._send(text)
+            except (Conflict, NotFound):
+                continue
+            self._written = text
+            return
+        raise Conflict(f"{self._name} is written by another again and again", status=409)
 
     def memory(self) -> Memory:
         """As last written; launch tokens go on from this leader's epoch where there is none."""
@@ -76,16 +102,25 @@ class KubeJournal:
         return tuple(self._orders.values())
 
     async def commit(self, turn: Turn) -> Committed:
-        """Write a tick. `StaleEpoch` where a later leader has written."""
+        """Write a tick. `Succeeded` where a later leader has written."""
         self._take(turn)
-        local = Turn(at_s=turn.at_s, memory=turn.memory, decision=turn.decision, outcomes=turn.outcomes)
-        seq = self._decisions.write(local)
+        seq = self._keep_decision(turn)
         try:
-            await self._put()
-        except KubeError as error:
-            log.warning("journal_not_written", fleet=self._name, error=str(error))
+            async with asyncio.timeout(_COMMIT_S):
+                await self._put()
+        except (KubeError, TimeoutError) as error:
+            log.warning("journal_not_written", fleet=self._name, error=str(error) or "no answer in time")
             return Committed(seq=seq, durable=False)
         return Committed(seq=seq, durable=True)
+
+    def _keep_decision(self, turn: Turn) -> int:
+        """History is for people: a full disk stops no fleet."""
+        local = Turn(at_s=turn.at_s, memory=turn.memory, decision=turn.decision, outcomes=turn.outcomes)
+        try:
+            self._seq = self._decisions.write(local)
+        except (sqlite3.Error, OSError) as error:
+            log.warning("decision_not_kept", fleet=self._name, error=str(error))
+        return self._seq
 
     def decisions(self, last: int) -> list[dict[str, Any]]:
         """The last decisions of this process, newest first."""
@@ -115,11 +150,13 @@ class KubeJournal:
     async def _put(self) -> None:
         """Replace it by what we hold. Who else writes it can only be a leader: the higher epoch wins."""
         text = self._text()
-        if self._version is not None and text == self._written:
+        if text == self._written:
             return
+        self._written = None  # until it is answered nobody knows what is there: it may have landed, or not
         try:
             await self._send(text)
-        except Conflict:
+        except (Conflict, NotFound):
+            # Our own write whose answer was lost, somebody's annotation, or somebody who deleted it.
             await self._get()
             await self._send(text)
         self._written = text
@@ -147,22 +184,50 @@ class KubeJournal:
         except NotFound:
             self._version = None
             return None
-        epoch = int((found["metadata"].get("annotations") or {}).get(_EPOCH, "0"))
+        epoch = _whole((found["metadata"].get("annotations") or {}).get(_EPOCH))
         if epoch > self._epoch:
-            raise StaleEpoch(f"leader epoch {epoch} has written {self._name}, ours is {self._epoch}")
+            raise Succeeded(f"leader epoch {epoch} has written {self._name}, ours is {self._epoch}")
         self._version = found["metadata"]["resourceVersion"]
         return found
 
     async def _read(self) -> None:
         found = await self._get()
-        data = (found or {}).get("binaryData", {}).get(_KEY)
-        if not data:
-            return
-        body = json.loads(gzip.decompress(b64decode(data)))
-        self._intents = {each.token: each for each in map(_INTENT.validate_python, body["intents"])}
-        self._orders = {each.replica_id: each for each in map(_ORDER.validate_python, body["orders"])}
+        body = _body_of(found or {}, self._name)
+        self._intents = {each.token: each for each in self._entries(body, "intents", _INTENT)}
+        self._orders = {each.replica_id: each for each in self._entries(body, "orders", _ORDER)}
+        memory = body.get("memory")
         try:
-            self._memory = _MEMORY.validate_python(body["memory"])
+            self._memory = _MEMORY.validate_python(memory)
         except ValidationError:
-            # Written by another version: only the counter behind launch tokens must survive it.
-            self._memory = Memory(next_intent=max(self._epoch, int(body["memory"].get("next_intent", 0))))
+            # Written by another version, or never: only the counter behind launch tokens must survive it.
+            known = _whole(memory.get("next_intent")) if isinstance(memory, dict) else 0
+            self._memory = Memory(next_intent=max(self._epoch, known))
+
+    def _entries(self, body: Json, key: str, form: TypeAdapter[T]) -> Iterator[T]:
+        entries = body.get(key)
+        for entry in entries if isinstance(entries, list) else ():
+            try:
+                yield form.validate_python(entry)
+            except ValidationError as error:
+                log.error("journal_entry_left_out", journal=self._name, kind=key, error=str(error))
+
+
+def _body_of(found: Json, name: str) -> Json:
+    """What a ConfigMap holds; empty, and said, where nobody can read it."""
+    data = (found.get("binaryData") or {}).get(_KEY)
+    if not data:
+        return {}
+    try:
+        body = json.loads(gzip.decompress(b64decode(data)))
+    except (ValueError, OSError, EOFError, zlib.error) as error:
+        log.error("journal_unreadable", journal=name, error=repr(error))
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def _whole(value: object) -> int:
+    """A count, as JSON or an annotation has it; 0 where it is none."""
+    try:
+        return int(value) if isinstance(value, int | str) else 0
+    except ValueError:
+        return 0

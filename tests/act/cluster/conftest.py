@@ -1,5 +1,5 @@
 """Worker sets and Karpenter on a real control plane."""
 
-from tests.cluster.fixtures import cluster, karpenter_cluster
+from tests.cluster.fixtures import api_server, cluster, karpenter_cluster
 
-__all__ = ["cluster", "karpenter_cluster"]
+__all__ = ["api_server", "cluster", "karpenter_cluster"]
