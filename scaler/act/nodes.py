@@ -113,6 +113,7 @@ class NodeKeeper:
         """What was found to stand on which state of its node, and when: not judged again for a while."""
         self._owned: Mapping[str, Owned] = {}
         self._taking = True
+        self._behind = False
         self._known: dict[str, NodeFacts] = {}
         """By UID: what the server answered us, until the watch shows as much."""
         self._busy: set[str] = set()
@@ -134,11 +135,19 @@ class NodeKeeper:
             self._wanted, self._owned = dict(marks), dict(owned)
             self._marks = tuple(sorted(marks.values(), key=lambda mark: (mark.deadline_s, mark.instance_id)))
             self._stood = {key: stood for key, stood in self._stood.items() if key in marks}
+            self._behind = self._behind or any(
+                mark.noticed_at_s and key not in self._stood for key, mark in marks.items()
+            )
             self._news.set()
 
     def rest(self) -> None:
         """Do nothing to any node until something is wanted again; what stands, stands."""
         self._wanted = None
+
+    @property
+    def behind(self) -> bool:
+        """Whether the last look found noticed nodes without their mark."""
+        return self._behind
 
     def recorded(self, instance_id: str) -> bool:
         """Whether the node of this instance carries its mark: a crash of ours cannot lose it any more."""
@@ -179,9 +188,11 @@ class NodeKeeper:
 
     def _look(self, group: asyncio.TaskGroup, wanted: Mapping[str, NodeMark]) -> None:
         self._forget()
+        self._behind = False
         for mark in self._marks:
             node = self._node_of(mark.instance_id)
             if node is not None and not self._stands(mark, node):
+                self._behind = self._behind or mark.noticed_at_s is not None
                 self._bring(group, node, self._marking(mark.instance_id), mark)
         for node in self._nodes.all():
             if node.instance_id not in wanted and (MARKED_BY_ANNOTATION in node.annotations or node.taints):

@@ -7,7 +7,7 @@ available. An interruption notice, or an instance that went without our doing, m
 Non-goals: how long to wait after a refusal is the engine's business.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from scaler.model.capacity import Offering
@@ -38,6 +38,7 @@ class OfferingMemory:
 
     def __init__(self) -> None:
         self._records: dict[tuple[str, str], _Record] = {}
+        self._told: dict[str, Mapping[str, tuple[float | None, float | None]]] = {}
 
     def refused(self, pool: str, offering_id: str, at_s: float, asked_at_s: float | None = None) -> None:
         """A launch that was asked for at `asked_at_s` (now, where not told) brought nothing.
@@ -80,6 +81,10 @@ class OfferingMemory:
         if record.stillborn + 1 >= _STILLBORN_IN_A_ROW:
             self.refused(pool, offering_id, at_s)
 
+    def told(self, pool: str, facts: Mapping[str, tuple[float | None, float | None]]) -> None:
+        """What the provider tells, by offering id: the price now (USD/h), and when it last refused anybody capacity there."""
+        self._told[pool] = dict(facts)
+
     def views(self, pool: str, offerings: Iterable[Offering]) -> tuple[OfferingView, ...]:
         """The pool's offerings with what is remembered of them."""
         return tuple(self._view(pool, offering) for offering in offerings)
@@ -87,9 +92,11 @@ class OfferingMemory:
     def _view(self, pool: str, offering: Offering) -> OfferingView:
         record = self._get(pool, offering.offering_id)
         quota = self._get(_ANYWHERE, _way_of_buying(offering.offering_id))
-        worse = max(record, quota, key=lambda each: (each.refusals, each.refused_at_s or 0.0))
+        price, refused_at_s = self._told.get(pool, {}).get(offering.offering_id, (None, None))
+        seen = _Record() if refused_at_s is None else _Record(refused_at_s=refused_at_s, refusals=1)
+        worse = max(record, quota, seen, key=lambda each: (each.refusals, each.refused_at_s or 0.0))
         return OfferingView(
-            offering=offering,
+            offering=offering if price is None else replace(offering, price_usd_per_h=price),
             refused_at_s=worse.refused_at_s,
             refusals=worse.refusals,
             reclaiming_at_s=record.reclaiming_at_s,

@@ -17,7 +17,7 @@ from scaler.model.plan import LaunchReplica
 from scaler.model.spec import PoolSpec
 from scaler.observe.intents import Intent, is_over
 from scaler.observe.offerings import OfferingMemory
-from scaler.runtime.leadership import always
+from scaler.runtime.leadership import always, never
 from scaler.runtime.outcomes import Outcome, Outcomes
 from scaler.telemetry.metrics import Metrics
 
@@ -25,6 +25,9 @@ log = structlog.get_logger()
 
 _AT_ONCE = 32
 """Launch calls in flight; providers throttle beyond some tens a second."""
+_GIVES_WAY_S = 3.0
+"""A replacement takes minutes to come: seconds of them are better spent on the nodes that go."""
+_GIVES_WAY_LOOK_S = 0.1
 THROTTLE_WAIT_S = 2.0
 _THROTTLE_MAX_S = 60.0
 _VISIBLE_WITHIN_S = 5.0
@@ -51,13 +54,17 @@ class Launcher:
         metrics: Metrics,
         time_out_s: float = 30.0,
         may_act: Callable[[], bool] = always,
+        urgent: Callable[[], bool] = never,
     ) -> None:
+        """`urgent`: whether noticed nodes are being marked, which launches give way to for a few seconds."""
         self._clock = clock
         self._offerings = offerings
         self._outcomes = outcomes
         self._metrics = metrics
         self._time_out_s = time_out_s
         self._may_act = may_act
+        self._urgent = urgent
+        self._giving_way = False
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._intents: dict[str, Intent] = {}
         self._decisions: dict[str, int] = {}
@@ -105,6 +112,20 @@ class Launcher:
 
     def start(self, group: asyncio.TaskGroup, actors: Mapping[str, PoolActor], seq: int) -> None:
         """Call for every launch that is neither answered nor being called for; returns at once."""
+        if not self._urgent():
+            self._start(group, actors, seq)
+        elif not self._giving_way:
+            self._giving_way = True
+            group.create_task(self._start_later(group, actors, seq))
+
+    async def _start_later(self, group: asyncio.TaskGroup, actors: Mapping[str, PoolActor], seq: int) -> None:
+        until_s = self._clock.monotonic_s() + _GIVES_WAY_S
+        while self._urgent() and self._clock.monotonic_s() < until_s:
+            await self._clock.sleep(_GIVES_WAY_LOOK_S)
+        self._giving_way = False
+        self._start(group, actors, seq)
+
+    def _start(self, group: asyncio.TaskGroup, actors: Mapping[str, PoolActor], seq: int) -> None:
         for intent in self.intents:
             if self._is_due(intent) and intent.command.pool in actors:
                 decision = self._decisions.setdefault(intent.token, seq)
@@ -114,7 +135,7 @@ class Launcher:
     async def replay(self, actors: Mapping[str, PoolActor], seq: int) -> None:
         """Repeat what was never answered, and wait for it."""
         async with asyncio.TaskGroup() as group:
-            self.start(group, actors, seq)
+            self._start(group, actors, seq)
 
     async def _launch(self, intent: Intent, actor: PoolActor, seq: int) -> None:
         command = intent.command

@@ -21,6 +21,11 @@ def always() -> bool:
     return True
 
 
+def never() -> bool:
+    """Where a question does not arise."""
+    return False
+
+
 class LeaderLock:
     """A lock file. `leading` says whether we hold it."""
 

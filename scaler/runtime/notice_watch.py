@@ -13,6 +13,7 @@ import structlog
 from scaler.interruptions.base import NoticeSource, SourceHealth
 from scaler.model.clock import Clock
 from scaler.model.interruption import InterruptionNotice, NoticeKind
+from scaler.runtime.skew import Skew
 
 log = structlog.get_logger()
 
@@ -25,7 +26,15 @@ _RETRY_S = 5.0
 class NoticeWatch:
     """See the module's docstring."""
 
-    def __init__(self, sources: Mapping[str, NoticeSource], clock: Clock, time_out_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        sources: Mapping[str, NoticeSource],
+        clock: Clock,
+        time_out_s: float = 5.0,
+        ahead_s: Mapping[str, Callable[[], float | None]] | None = None,
+    ) -> None:
+        """`ahead_s`: by source, how far the clock of its notices is ahead of ours, where it is not ours; None: not known yet."""
+        self._skews = {name: Skew(ask) for name, ask in (ahead_s or {}).items()}
         self._sources = dict(sources)
         self._clock = clock
         self._time_out_s = time_out_s
@@ -84,7 +93,8 @@ class NoticeWatch:
     async def _ask(self, name: str, source: NoticeSource) -> None:
         try:
             async with asyncio.timeout(self._time_out_s):
-                self._told[name] = await source.current()
+                told = await source.current()
+                self._told[name] = self._skews[name].ours(told) if name in self._skews else told
             self._away.discard(name)
         except Exception:
             if name not in self._away:

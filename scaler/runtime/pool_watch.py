@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import structlog
 
-from scaler.act.base import PoolActor, PoolObservation, PoolUnavailable
+from scaler.act.base import OfferingFacts, PoolActor, PoolObservation, PoolUnavailable
 
 log = structlog.get_logger()
 
@@ -21,11 +21,14 @@ class PoolWatch:
         self._time_out_s = time_out_s
         self.observations: dict[str, PoolObservation] = {}
         self.failures_in_a_row: dict[str, int] = {}
+        self.facts: dict[str, Mapping[str, OfferingFacts]] = {}
+        """What each pool's provider told last of its offerings."""
 
     async def poll(self, actors: Mapping[str, PoolActor]) -> None:
         """List all pools; forget those that are not in the fleet any more."""
         for name in self.observations.keys() - actors.keys():
             del self.observations[name]
+            self.facts.pop(name, None)
         async with asyncio.TaskGroup() as group:
             for name, actor in actors.items():
                 group.create_task(self._list(name, actor))
@@ -34,6 +37,7 @@ class PoolWatch:
         try:
             async with asyncio.timeout(self._time_out_s):
                 self.observations[name] = await actor.observe()
+                self.facts[name] = actor.facts()
         except (PoolUnavailable, TimeoutError, OSError) as error:
             self._failed(name, repr(error))
         except Exception as error:

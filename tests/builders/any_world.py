@@ -11,7 +11,7 @@ from scaler.model.interruption import InterruptionNotice, NoticeKind
 from scaler.model.plan import Memory, StageMemory
 from scaler.model.reading import Reading
 from scaler.model.snapshot import OfferingView, PoolView, ReplicaView, Signals, Snapshot, StageView
-from scaler.model.spec import DrainSpec, FleetSpec, GuardRails, PolicySpec, PoolSpec, StageSpec
+from scaler.model.spec import DrainSpec, Duties, FleetSpec, GuardRails, PolicySpec, PoolSpec, StageSpec
 from tests.builders.snapshots import NOW_S, banded, rate_matched, static_of
 
 POOLS, STAGES = ("one", "two", "three"), ("rollout", "reward")
@@ -42,7 +42,16 @@ def notices(when: st.SearchStrategy[Any]) -> st.SearchStrategy[InterruptionNotic
 
 
 def replicas(when: st.SearchStrategy[Any], *, pools: tuple[str, ...] = POOLS) -> st.SearchStrategy[ReplicaView]:
-    return st.builds(
+    replacements = st.builds(
+        ReplicaView,
+        replica_id=st.integers(0, 40).map(lambda n: f"r{n}"),
+        pool=st.sampled_from(pools),
+        offering_id=st.sampled_from([offering.offering_id for offering in OFFERINGS]),
+        phase=st.just(ReplicaPhase.REQUESTED),
+        launched_at_s=when,
+        comes_by_itself=st.just(True),
+    )
+    existing = st.builds(
         ReplicaView,
         replica_id=st.integers(0, 40).map(lambda n: f"r{n}"),
         pool=st.sampled_from(pools),
@@ -57,7 +66,14 @@ def replicas(when: st.SearchStrategy[Any], *, pools: tuple[str, ...] = POOLS) ->
         drain_deadline_s=when,
         drain_reason=st.sampled_from([None, "size_down", "notice", "replace_failed_launch", "sigterm"]),
         launch_token=st.sampled_from([None, "fleet.rollout.7", "fleet.rollout.x", "fleet.rollout.²", "", "other.1"]),
+        attached=st.booleans(),
     )
+    return st.one_of(existing, existing, existing, replacements)
+
+
+all_duties = st.one_of(
+    st.just(Duties()), st.builds(Duties, **dict.fromkeys(("taints", "evicts", "replaces", "detaches"), st.booleans()))
+)
 
 
 def signals(readings: st.SearchStrategy[Reading]) -> st.SearchStrategy[Signals]:
@@ -159,7 +175,13 @@ def fleet_specs(draw: st.DrawFn, /, **fixed: Any) -> FleetSpec:
             placement=PolicySpec(name="cheapest_available", params=cheapest_available.Params()),
             guard_rails=draw(rails(**fixed)),
             pools=tuple(
-                PoolSpec(name=pool, provider="local", offerings=OFFERINGS, max_replicas=draw(st.integers(0, 30)))
+                PoolSpec(
+                    name=pool,
+                    provider="local",
+                    offerings=OFFERINGS,
+                    max_replicas=draw(st.integers(0, 30)),
+                    duties=draw(all_duties),
+                )
                 for pool in POOLS
             ),
             drain=DrainSpec(),

@@ -1,10 +1,12 @@
 """A world where nothing happens but the plan: each command has had its full effect, and no time has passed."""
 
 from dataclasses import replace
+from typing import Any
 
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.plan import (
     Command,
+    DetachReplica,
     DrainReplica,
     LaunchReplica,
     Plan,
@@ -41,20 +43,24 @@ def _launched(command: LaunchReplica, now_s: float) -> ReplicaView:
 
 
 def _replica_after(replica: ReplicaView, command: Command | None) -> ReplicaView | None:
+    if isinstance(command, TerminateReplica) and not command.instance_ids:
+        return None
+    return replace(replica, **_changes(replica, command))
+
+
+def _changes(replica: ReplicaView, command: Command | None) -> dict[str, Any]:
     match command:
         case DrainReplica(deadline_s=deadline_s, reason=reason):
-            return replace(
-                replica, phase=ReplicaPhase.DRAINING, drain_deadline_s=deadline_s, drain_reason=reason.code.value
-            )
+            return {"phase": ReplicaPhase.DRAINING, "drain_deadline_s": deadline_s, "drain_reason": reason.code.value}
         case UndrainReplica():
-            return replace(replica, phase=ReplicaPhase.READY, drain_deadline_s=None, drain_reason=None)
+            return {"phase": ReplicaPhase.READY, "drain_deadline_s": None, "drain_reason": None}
         case ReleaseReplicaWork():
             gone = replica.phase is ReplicaPhase.TERMINATING
             phase = ReplicaPhase.TERMINATING if gone else ReplicaPhase.DRAINED
-            return replace(replica, phase=phase, running_units=0, unpublished_tokens=0)
-        case TerminateReplica(instance_ids=()):
-            return None
+            return {"phase": phase, "running_units": 0, "unpublished_tokens": 0}
+        case DetachReplica():
+            return {"attached": False}
         case TerminateReplica():
-            return replace(replica, phase=ReplicaPhase.TERMINATING, running_units=0)
+            return {"phase": ReplicaPhase.TERMINATING, "running_units": 0}
         case _:
-            return replica
+            return {}

@@ -9,14 +9,18 @@ import pytest
 from scaler.decide import decide
 from scaler.decide.invariants import check_plan
 from scaler.model.capacity import ReplicaPhase
+from scaler.model.interruption import NoticeKind
 from scaler.model.plan import (
     Command,
+    DetachReplica,
     DrainReplica,
     LaunchReplica,
     Reason,
     ReasonCode,
     TerminateReplica,
 )
+from scaler.model.snapshot import ReplicaView
+from scaler.model.spec import Duties
 from tests.builders.snapshots import (
     NOW_S,
     OFFERING,
@@ -51,6 +55,16 @@ def drain(name: str, code: ReasonCode = ReasonCode.SIZE_DOWN) -> DrainReplica:
 
 def end(name: str, code: ReasonCode = ReasonCode.DRAINED) -> TerminateReplica:
     return TerminateReplica(stage="rollout", pool="pool", replica_id=name, instance_ids=("i",), reason=because(code))
+
+
+def detach(name: str, *instance_ids: str) -> DetachReplica:
+    return DetachReplica(
+        stage="rollout",
+        pool="pool",
+        replica_id=name,
+        instance_ids=instance_ids,
+        reason=because(ReasonCode.LEAVES_GROUP),
+    )
 
 
 def because(code: ReasonCode) -> Reason:
@@ -91,6 +105,83 @@ def test_a_broken_promise_is_found(commands: Iterable[Command], facts: dict[str,
     snapshot = a_world_of([*some_replicas(2), noticed])
     spec = a_fleet_spec(2, **facts)
     broken = replace(decide(snapshot, spec, remembering()), commands=tuple(commands))
+
+    assert complaint in "\n".join(check_plan(snapshot, spec, broken))
+
+
+DRAINED, DRAINING = ReplicaPhase.DRAINED, ReplicaPhase.DRAINING
+SPOT, CHANGE = a_notice("i-r2"), a_notice("i-r2", kind=NoticeKind.SCHEDULED_CHANGE, deadline_s=NOW_S + 9999)
+
+
+@pytest.mark.parametrize(
+    ("replica", "command", "duties", "complaint"),
+    [
+        pytest.param(
+            a_replica("r2"), detach("r2", "i"), Duties(detaches=True), "leave its group, and nobody", id="not noticed"
+        ),
+        pytest.param(
+            a_replica("r2", DRAINED, notice=CHANGE),
+            detach("r2", "i"),
+            Duties(detaches=True),
+            "leave its group, and nobody takes it",
+            id="taken by nobody",
+        ),
+        pytest.param(
+            a_replica("r2", DRAINED, notice=SPOT),
+            detach("r2", "i"),
+            Duties(),
+            "does not replace it",
+            id="no such group",
+        ),
+        pytest.param(
+            a_replica("r2", DRAINED, notice=SPOT, attached=False),
+            detach("r2", "i"),
+            Duties(detaches=True),
+            "a group that it is not in",
+            id="left already",
+        ),
+        pytest.param(
+            a_replica("r2", DRAINED, notice=SPOT), detach("r2"), Duties(detaches=True), "not in", id="names nothing"
+        ),
+        pytest.param(
+            a_replica("r2", DRAINING, notice=SPOT),
+            detach("r2", "i"),
+            Duties(detaches=True),
+            "with 120 s left to hand over",
+            id="too early",
+        ),
+        pytest.param(
+            a_replica("r2", DRAINED, notice=a_notice("i-r2", kind=NoticeKind.LIFECYCLE_HOOK)),
+            end("r2"),
+            Duties(),
+            "ended 420 s too early",
+            id="its group waits for a hook",
+        ),
+        pytest.param(
+            a_replica("r2", DRAINED, notice=CHANGE), end("r2"), Duties(replaces=False), "too early", id="others end it"
+        ),
+        pytest.param(
+            a_replica("r2", DRAINING, notice=CHANGE, drain_deadline_s=NOW_S + 60),
+            end("r2"),
+            Duties(),
+            "too early",
+            id="it has not handed over",
+        ),
+        pytest.param(
+            a_replica("r2", ReplicaPhase.REQUESTED, comes_by_itself=True),
+            end("r2", ReasonCode.REPLACE_FAILED_LAUNCH),
+            Duties(replaces=False),
+            "r2 comes by itself, and TerminateReplica names it",
+            id="comes by itself",
+        ),
+    ],
+)
+def test_leaving_and_ending_out_of_turn_are_found(
+    replica: ReplicaView, command: Command, duties: Duties, complaint: str
+) -> None:
+    snapshot = a_world_of([*some_replicas(2), replica])
+    spec = a_fleet_spec(2, pools=[a_pool_spec(duties=duties)])
+    broken = replace(decide(snapshot, spec, remembering()), commands=(command,))
 
     assert complaint in "\n".join(check_plan(snapshot, spec, broken))
 

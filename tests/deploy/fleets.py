@@ -30,6 +30,21 @@ async def add_trainer(bed: Bed) -> None:
     await bed.kube.until(path, lambda pods: any(map(is_running, pods)))
 
 
+async def add_bystanders(bed: Bed) -> None:
+    """Somebody's pods on rollout nodes, two on each: they are evicted from nodes that go."""
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {"app": "bystander"}},
+    }
+    await bed.kube.create(
+        deployment(
+            "bystander", 12, within=NAMESPACE, nodeSelector={"role": "rollout"}, topologySpreadConstraints=[spread]
+        )
+    )
+
+
 def guarded() -> list[dict[str, Any]]:
     """The trainer, with every repair allowed."""
     repairs = ["annotations", "disruption_budget", "scale_in_protection"]

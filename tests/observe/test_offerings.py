@@ -47,3 +47,29 @@ def test_an_older_notice_does_not_take_back_a_newer_one() -> None:
     memory.reclaiming("pool", ID, 5.0)
     memory.reclaiming("pool", ID, 3.0)
     assert _view(memory).reclaiming_at_s == 5.0
+
+
+def test_what_the_provider_tells_is_shown_price_and_refusals_alike() -> None:
+    memory = OfferingMemory()
+    memory.told("pool", {OFFERING.offering_id: (3.5, 100.0)})
+    (view,) = memory.views("pool", [OFFERING])
+    assert (view.offering.price_usd_per_h, view.refused_at_s, view.refusals) == (3.5, 100.0, 1)
+    (elsewhere,) = memory.views("other", [OFFERING])
+    assert elsewhere.offering == OFFERING
+
+
+def test_our_own_row_of_refusals_counts_for_more_than_one_seen_elsewhere() -> None:
+    memory = OfferingMemory()
+    for at_s in (10.0, 20.0):
+        memory.refused("pool", OFFERING.offering_id, at_s)
+    memory.told("pool", {OFFERING.offering_id: (None, 100.0)})
+    (view,) = memory.views("pool", [OFFERING])
+    assert (view.refusals, view.refused_at_s) == (2, 20.0)
+
+
+def test_a_quota_is_every_pools_until_something_of_that_kind_is_launched() -> None:
+    memory = OfferingMemory()
+    memory.out_of_quota(OFFERING.offering_id, 50.0)
+    assert [memory.views(pool, [OFFERING])[0].refusals for pool in ("a", "b")] == [1, 1]
+    memory.launched("b", OFFERING.offering_id)
+    assert [memory.views(pool, [OFFERING])[0].refusals for pool in ("a", "b")] == [0, 0]

@@ -68,7 +68,7 @@ class ClusterDaemon:
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(each, stopped.set)
         api = self._settings.spec.api
-        kube = open_api(self._kubeconfig, clock=self._clock, qps=float(api.per_s), burst=api.burst)
+        kube = open_api(self._kubeconfig, clock=self._clock, qps=float(api.requests_per_s), burst=api.burst)
         aws = await self._open_aws()
         self._registry.register(Requests(kube.counts, aws.counts if aws is not None else dict))
         try:
@@ -120,7 +120,9 @@ class ClusterDaemon:
             log.info("leading", epoch=epoch)
             group.create_task(elector.hold())
             sources = await self._sources(kube, aws, nodes, owners)
-            hub = NoticeHub(NoticeWatch(sources, clock), clock)
+            theirs = kube.ahead_s if aws is None else aws.ahead_s
+            skews = {name: kube.ahead_s if name == "nodes" else theirs for name in sources}
+            hub = NoticeHub(NoticeWatch(sources, clock, ahead_s=skews), clock)
             group.create_task(hub.run())
             shared = Shared(
                 clock=clock,

@@ -285,7 +285,12 @@ class FleetRunner:
         watch = LedgerWatch(calls, clock)
         executor = Executor(
             launcher=Launcher(
-                clock=clock, offerings=offerings, outcomes=outcomes, metrics=metrics, may_act=shared.leading
+                clock=clock,
+                offerings=offerings,
+                outcomes=outcomes,
+                metrics=metrics,
+                may_act=shared.leading,
+                urgent=lambda: keeper.behind,
             ),
             drainer=Drainer(clock=clock, calls=calls, outcomes=outcomes, metrics=metrics, epoch=self._epoch),
             ender=Ender(clock=clock, calls=calls, outcomes=outcomes, may_act=shared.leading),

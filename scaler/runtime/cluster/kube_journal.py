@@ -7,7 +7,7 @@ The body is compressed JSON: orders of thousands of nodes fit into the size that
 read is left out and said, so that nothing of another version keeps a fleet from being tended: the ledger shows its drains, and a
 launch that was answered is in its pool's list.
 
-Invariants: the epoch in it never falls; whoever finds a higher one than its own raises `StaleEpoch` and stops. What is written at
+Invariants: the epoch in it never falls; whoever finds a higher one than its own raises `Succeeded` and stops. What is written at
 `open` was read at the version that it replaces. Launch tokens go on above this leader's epoch, which is above the time, so that a
 journal that was lost, or a fleet of the same name, repeats none.
 Non-goals: history. Decisions are kept in a file beside the process, for `explain`; the fleet's status has the last one.
@@ -38,12 +38,17 @@ T = TypeVar("T")
 _KEY = "journal.json.gz"
 _TRIES = 5
 """Writes in between that `open` puts up with."""
-_COMMIT_S = 5.0
-"""A turn waits no longer for its journal: drains are not to be held up by an API server that hangs."""
+_COMMIT_S = 2.0
+"""A turn waits no longer for its journal: drains are not to be held up by an API server that hangs, and leadership ends 7 s after
+the last renewal."""
 _EPOCH = "headrace.dev/epoch"
 _MEMORY: TypeAdapter[Memory] = TypeAdapter(Memory)
 _INTENT: TypeAdapter[Intent] = TypeAdapter(Intent)
 _ORDER: TypeAdapter[DrainOrder] = TypeAdapter(DrainOrder)
+
+
+class Succeeded(StaleEpoch):
+    """A later leader of this cluster has been here."""
 
 
 class KubeJournal:
@@ -63,14 +68,14 @@ class KubeJournal:
         self._intents: dict[str, Intent] = {}
         self._orders: dict[str, DrainOrder] = {}
         self._version: str | None = None
-        self._written = ""
+        self._written: str | None = None
         self._seq = 0
 
     async def open(self) -> None:
         """Read what an earlier leader left, and put our epoch there.
 
         Raises:
-            StaleEpoch: a later leader has been here.
+            Succeeded: a later leader has been here.
             KubeError: the API server does not answer.
         """
         for _ in range(_TRIES):
@@ -97,7 +102,7 @@ class KubeJournal:
         return tuple(self._orders.values())
 
     async def commit(self, turn: Turn) -> Committed:
-        """Write a tick. `StaleEpoch` where a later leader has written."""
+        """Write a tick. `Succeeded` where a later leader has written."""
         self._take(turn)
         seq = self._keep_decision(turn)
         try:
@@ -145,8 +150,9 @@ class KubeJournal:
     async def _put(self) -> None:
         """Replace it by what we hold. Who else writes it can only be a leader: the higher epoch wins."""
         text = self._text()
-        if self._version is not None and text == self._written:
+        if text == self._written:
             return
+        self._written = None  # until it is answered nobody knows what is there: it may have landed, or not
         try:
             await self._send(text)
         except (Conflict, NotFound):
@@ -180,7 +186,7 @@ class KubeJournal:
             return None
         epoch = _whole((found["metadata"].get("annotations") or {}).get(_EPOCH))
         if epoch > self._epoch:
-            raise StaleEpoch(f"leader epoch {epoch} has written {self._name}, ours is {self._epoch}")
+            raise Succeeded(f"leader epoch {epoch} has written {self._name}, ours is {self._epoch}")
         self._version = found["metadata"]["resourceVersion"]
         return found
 

@@ -87,6 +87,7 @@ class ClusterActors:
                     cluster=provider.cluster,
                     node_group=provider.node_group,
                     accept_az_rebalance=provider.accept_az_rebalance,
+                    accept_autoscaler_tags=provider.accept_autoscaler_tags,
                 )
             case KarpenterProvider():
                 return self._of_node_pool(fleet, provider, spec)

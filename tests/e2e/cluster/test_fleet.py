@@ -20,6 +20,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 
 _THIRD = 10
 _CEILING, _FLOOR = 32, 2
+_POLICY = {"type": "buffer_band", "stepUpReplicas": 8, "stepDownReplicas": 8, "settle": "3s"}
+"""Follows demand in large steps, so that the test is about what is done, not about how long a policy ponders."""
 
 
 async def test_floor_ceiling_loss_and_floor_again(tmp_path: Path) -> None:
@@ -31,7 +33,7 @@ async def test_floor_ceiling_loss_and_floor_again(tmp_path: Path) -> None:
         await recorder.snapshot()
         bed.eat(80.0)
         bed.start_controller()
-        await bed.fleet(trainers=[{"name": "trainer", "selector": {"matchLabels": TRAINER_LABELS}}])
+        await bed.fleet(policy=_POLICY, trainers=[{"name": "trainer", "selector": {"matchLabels": TRAINER_LABELS}}])
         await bed.until("the floor", lambda: len(bed.workers.names) >= _FLOOR)
         await bed.until("the ceiling", lambda: len(bed.workers.names) == _CEILING, 120)
         assert len(bed.nodes.all()) == _CEILING + TRAINERS
