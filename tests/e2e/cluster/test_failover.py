@@ -4,6 +4,7 @@ What is believed is what `witness` tells: one acts at any time, epochs prove it,
 """
 
 import asyncio
+import logging
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -47,7 +48,8 @@ class Scene:
         leads_s = self.witness.terms[-1].seen_at_s - began_s
         await self.bed.until(f"{name} decides", lambda: bool(self.witness.said(name, "decision")), _WITHIN_S - leads_s)
         self.took[what] = self.witness.decided_at_s(name) - began_s
-        print(f"{what}: lease after {leads_s:.1f} s, first decision after {self.took[what]:.1f} s")
+        told = "%s: lease after %.1f s, first decision after %.1f s"
+        logging.getLogger(__name__).info(told, what, leads_s, self.took[what])
 
     def reclaim(self, number: int) -> set[str]:
         """Notices for so many instances."""
