@@ -106,6 +106,10 @@ class Bed:
         )
         self.trainer.start()
 
+    def trained(self) -> int:
+        """Batches that the trainer of now has eaten."""
+        return self.trainer.steps if self.trainer else 0
+
     def start_controller(
         self,
         name: str = "a",
