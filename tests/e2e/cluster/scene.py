@@ -37,7 +37,7 @@ class Scene:
         began_s = self.bed.sim.kernel.now_s()
         await self.bed.until(f"{name} leads", lambda: self.witness.leader() == name, WITHIN_S)
         leads_s = self.witness.terms[-1].seen_at_s - began_s
-        await self.bed.until(f"{name} decides", lambda: bool(self.witness.said(name, "decision")), WITHIN_S - leads_s)
+        await self.bed.until(f"{name} decides", lambda: self.witness.has_decided(name), WITHIN_S - leads_s)
         self.took[what] = self.witness.decided_at_s(name) - began_s
         told = "%s: lease after %.1f s, first decision after %.1f s"
         logging.getLogger(__name__).info(told, what, leads_s, self.took[what])

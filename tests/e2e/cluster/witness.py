@@ -112,9 +112,14 @@ class Witness:
         return [line for line in map(json.loads, lines) if line["event"] == event]
 
     def decided_at_s(self, name: str) -> float:
-        """When a controller wrote its first decision down; never: infinity."""
-        found = self.said(name, "decision")
+        """When a controller decided first, beyond that it must wait for lists; never: infinity."""
+        decisions = self.said(name, "decision")
+        found = [each for each in decisions if not all("hold_not_synced" in told for told in each["stages"].values())]
         return datetime.fromisoformat(found[0]["timestamp"]).timestamp() if found else float("inf")
+
+    def has_decided(self, name: str) -> bool:
+        """Whether it has by now."""
+        return self.decided_at_s(name) < float("inf")
 
     def drain_epochs(self) -> list[int]:
         """Epochs of all drains and of those taken back, in the ledger's order."""
