@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 TRACES ?= $(firstword $(wildcard ../shared/traces))
 export HEADRACE_TRACES ?= $(if $(TRACES),$(abspath $(TRACES)))
 
-.PHONY: setup demo test lint types arch unit lock clean cluster-build cluster-up cluster-status cluster-down
+.PHONY: setup demo test lint types arch unit lock clean cluster-build cluster-up cluster-status cluster-down chart
 
 setup: $(STAMP)
 
@@ -48,6 +48,11 @@ cluster-up cluster-status cluster-down: cluster-%: setup
 # Pins carry hashes and no addresses, so that any mirror serves.
 lock: setup
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url --upgrade --extra dev pyproject.toml -o requirements/dev.txt
+
+# The definition and its copy in the chart, as the schema has them now.
+chart: setup
+	$(BIN)/headrace schema --crd > deploy/crd/rolloutfleets.headrace.dev.yaml
+	cp deploy/crd/rolloutfleets.headrace.dev.yaml deploy/helm/headrace/crds/
 
 clean:
 	@if [ -e out/cluster ]; then $(BIN)/python -m tests.cluster down; fi

@@ -106,8 +106,8 @@ def demo(
 
 
 @app.command()
-def validate(file: Annotated[Path, typer.Argument(help="RolloutFleet YAML.")]) -> None:
-    """Check a fleet's YAML: one line a fault, exit code 2 if any."""
+def validate(file: Annotated[Path, typer.Argument(help="YAML of kind RolloutFleet or Controller.")]) -> None:
+    """Check the YAML of fleets, or of a cluster's controller: one line a fault, exit code 2 if any."""
     from scaler.commands.validate import validate_file
 
     raise typer.Exit(validate_file(file))
@@ -117,8 +117,15 @@ def validate(file: Annotated[Path, typer.Argument(help="RolloutFleet YAML.")]) -
 def schema(
     scenario: Annotated[bool, typer.Option("--scenario", help="Of a scenario's YAML.")] = False,
     crd: Annotated[bool, typer.Option("--crd", help="As a CustomResourceDefinition, for a cluster.")] = False,
+    controller: Annotated[
+        bool, typer.Option("--controller", help="Of the settings of a cluster's controller.")
+    ] = False,
 ) -> None:
     """Print the JSON Schema of a fleet's YAML."""
+    if controller:
+        from scaler.commands.validate import print_controller_schema
+
+        raise typer.Exit(print_controller_schema())
     if crd:
         from scaler.commands.validate import print_definition
 

@@ -103,7 +103,10 @@ async def _release(releaser: "Releaser") -> int:
     _say([f"still there: {step}" for step in found.all], found.left)
     if found.all:
         return 1
-    print(f"nothing of fleet {releaser.options.namespace}/{releaser.options.fleet} is left; its capacity is as it was")
+    but = " but for the above" if found.left else ""
+    print(
+        f"nothing of fleet {releaser.options.namespace}/{releaser.options.fleet} is left{but}; its capacity is as it was"
+    )
     return 0
 
 

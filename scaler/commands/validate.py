@@ -5,23 +5,51 @@ from pathlib import Path
 
 import typer
 
+from scaler.config.controller import KIND as CONTROLLER
+from scaler.config.controller import Controller, load_controller
 from scaler.config.faults import ConfigError, one_line
-from scaler.config.json_schema import fleet_json_schema
+from scaler.config.json_schema import fleet_json_schema, json_schema_of
 from scaler.config.loader import load_fleets
 from scaler.config.schema import RolloutFleet
+from scaler.config.yaml_text import read_bytes, read_documents
 
 
 def validate_file(path: Path) -> int:
-    """Print one line a fleet, or one line a fault on stderr. Returns 0, or 2 where there is a fault."""
+    """Print one line a fleet or controller, or one line a fault on stderr. Returns 0, or 2 where there is a fault."""
     try:
-        fleets = load_fleets(path)
+        lines = _summaries(path)
     except ConfigError as error:
         for fault in error.faults:
             typer.echo(str(fault), err=True)
         return 2
-    for fleet in fleets:
-        typer.echo(one_line(summary(fleet)))
+    for line in lines:
+        typer.echo(one_line(line))
     return 0
+
+
+def _summaries(path: Path) -> list[str]:
+    """Of what the file holds, by the kinds that its documents name."""
+    values = [document.value for document in read_documents(read_bytes(path), path)]
+    if any(isinstance(value, dict) and value.get("kind") == CONTROLLER for value in values):
+        return [controller_summary(load_controller(path))]
+    return [summary(fleet) for fleet in load_fleets(path)]
+
+
+def controller_summary(controller: Controller) -> str:
+    """A controller's settings in one line."""
+    spec = controller.spec
+    where = ", ".join(spec.namespaces) or "all namespaces"
+    aws = "no AWS" if spec.aws is None else f"AWS in {spec.aws.region}"
+    told = {
+        "a queue": spec.notices.queue is not None,
+        "nodes": spec.notices.nodes,
+        "instance status": spec.notices.instance_status and spec.aws is not None,
+    }
+    sources = ", ".join(name for name, on in told.items() if on) or "nowhere"
+    return (
+        f"ok: controller {controller.metadata.name}: fleets in {where}, {aws}, notices from {sources}, "
+        f"lease {spec.election.namespace}/{spec.election.name}, listens on {spec.listen}"
+    )
 
 
 def summary(fleet: RolloutFleet) -> str:
@@ -57,6 +85,17 @@ def print_definition() -> int:
     return 0
 
 
+def print_controller_schema() -> int:
+    """Print the JSON Schema of the controller's settings. Returns 0."""
+    typer.echo(controller_schema_text(), nl=False)
+    return 0
+
+
 def schema_text() -> str:
     """The schema as it is printed, and kept in `deploy/schema`."""
     return json.dumps(fleet_json_schema(), indent=2) + "\n"
+
+
+def controller_schema_text() -> str:
+    """Likewise that of the controller's settings."""
+    return json.dumps(json_schema_of(Controller), indent=2) + "\n"

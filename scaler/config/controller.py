@@ -7,17 +7,34 @@ process is started anew.
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from scaler.config.documents import validated
-from scaler.config.faults import ConfigError, Fault
+from scaler.config.faults import ConfigError, Fault, shown
 from scaler.config.json_schema import json_schema_of
 from scaler.config.scalars import Flag, ListenAddress, Name, PlainText, PositiveCount
-from scaler.config.yaml_model import Problem, YamlModel, duplicates
+from scaler.config.yaml_model import Problem, YamlModel, duplicates, refusal
 from scaler.config.yaml_text import read_bytes, read_documents
 
 KIND = "Controller"
+
+
+def _url(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        good = False
+    if not good:
+        raise refusal(
+            f"{shown(value)} is no URL", "write it whole, like https://sqs.us-west-2.amazonaws.com/123456789012/notices"
+        )
+    return value
+
+
+Url = Annotated[PlainText, AfterValidator(_url)]
 
 
 class AwsAccess(YamlModel):
@@ -25,17 +42,22 @@ class AwsAccess(YamlModel):
 
     region: PlainText
     """For example `us-west-2`."""
-    endpoint_url: PlainText | None = None
+    endpoint_url: Url | None = None
     """Another endpoint for all services, as a test bed has. Default: AWS's own."""
 
 
 class Queue(YamlModel):
     """The queue that EventBridge and Auto Scaling send to; its tag `headrace.dev/cluster` names the cluster's UID."""
 
-    url: PlainText
+    url: Url
     """The queue's URL."""
-    dead_letter_url: PlainText | None = None
+    dead_letter_url: Url | None = None
     """Where messages go that nobody can read. Default: they stay until the queue's own redrive policy moves them."""
+
+    def problems(self) -> Iterator[Problem]:
+        """Messages that nobody can read would come back for ever."""
+        if self.dead_letter_url == self.url:
+            yield Problem(("deadLetterUrl",), "is the queue itself", "name another queue, or leave it out")
 
 
 class Notices(YamlModel):
@@ -61,7 +83,7 @@ class Election(YamlModel):
 class ApiLimits(YamlModel):
     """Requests to the API server."""
 
-    per_s: PositiveCount = 200
+    requests_per_s: PositiveCount = 200
     """Default 200: five hundred nodes are tainted in seconds; a quiet day needs one or two."""
     burst: PositiveCount = 400
     """Default 400."""
@@ -88,11 +110,15 @@ class ControllerSpec(YamlModel):
     """Folder of this process's record of decisions; nothing in it must survive. Default /var/lib/headrace."""
 
     def problems(self) -> Iterator[Problem]:
-        """A queue without AWS, a namespace named twice."""
+        """A queue without AWS, namespaces named twice, workers looked for in fewer namespaces than fleets."""
         if self.notices.queue is not None and self.aws is None:
             yield Problem(("notices", "queue"), "a queue cannot be read without AWS", "set spec.aws.region")
-        for index, name in duplicates(list(self.namespaces)):
-            yield Problem(("namespaces", index), f"{name} is there twice", "keep one of them")
+        for key, names in (("namespaces", self.namespaces), ("workerNamespaces", self.worker_namespaces)):
+            for index, name in duplicates(list(names)):
+                yield Problem((key, index), f"{name} is there twice", "keep one of them")
+        if self.worker_namespaces and not self.namespaces:
+            remedy = "name the fleets' namespaces too, or leave this out"
+            yield Problem(("workerNamespaces",), "fleets may be anywhere, and their own pods would not be seen", remedy)
 
 
 class ControllerMetadata(YamlModel):

@@ -1,7 +1,7 @@
 """From facts to one frozen Snapshot: pure, so that a test, the daemon and a replay all get the same world.
 
 Invariants: a pool that could not be listed keeps the replicas and the time of its last complete list; an intent is a
-replica until an instance answers it; nothing is ever made up.
+replica until an instance answers it; nothing is ever made up, and what comes by itself is counted (`replacements`).
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ from scaler.model.spec import FleetSpec, PoolSpec, StageSpec
 from scaler.observe.drain_orders import DrainOrder
 from scaler.observe.intents import Intent
 from scaler.observe.offerings import OfferingMemory
-from scaler.observe.replacements import self_replaced
+from scaler.observe.replacements import Replacements
 from scaler.observe.replicas import Join, JoinInput, requested
 
 
@@ -43,8 +43,12 @@ class Facts:
     """Since when the ledger could be asked without a gap; see `StageView`."""
 
 
-def assemble(spec: FleetSpec, facts: Facts, offerings: OfferingMemory) -> Snapshot:
-    """The world as the next decision sees it."""
+def assemble(
+    spec: FleetSpec, facts: Facts, offerings: OfferingMemory, replacements: Replacements | None = None
+) -> Snapshot:
+    """The world as the next decision sees it. `replacements`: what is owed by itself; begun anew where there is none."""
+    memory = replacements or Replacements()
+    memory.keep(pool.name for stage in spec.stages for pool in stage.pools)
     join = Join(
         JoinInput(
             workers=facts.workers,
@@ -58,18 +62,20 @@ def assemble(spec: FleetSpec, facts: Facts, offerings: OfferingMemory) -> Snapsh
     return Snapshot(
         now_s=facts.now_s,
         fleet=spec.name,
-        stages=tuple(_stage(stage, facts, join, offerings) for stage in spec.stages),
+        stages=tuple(_stage(stage, facts, join, offerings, memory) for stage in spec.stages),
         leader_epoch=facts.leader_epoch,
         synced=facts.synced,
     )
 
 
-def _stage(stage: StageSpec, facts: Facts, join: Join, offerings: OfferingMemory) -> StageView:
+def _stage(
+    stage: StageSpec, facts: Facts, join: Join, offerings: OfferingMemory, replacements: Replacements
+) -> StageView:
     return StageView(
         name=stage.name,
         signals=facts.signals.get(stage.name, Signals()),
         pools=tuple(_pool(pool, facts, offerings) for pool in stage.pools),
-        replicas=tuple(view for pool in stage.pools for view in _all_replicas(pool, facts, join)),
+        replicas=tuple(view for pool in stage.pools for view in _all_replicas(pool, facts, join, replacements)),
         workers_since_s=facts.workers_since_s,
     )
 
@@ -84,9 +90,12 @@ def _pool(pool: PoolSpec, facts: Facts, offerings: OfferingMemory) -> PoolView:
     )
 
 
-def _all_replicas(pool: PoolSpec, facts: Facts, join: Join) -> list[ReplicaView]:
+def _all_replicas(pool: PoolSpec, facts: Facts, join: Join, replacements: Replacements) -> list[ReplicaView]:
     views = _replicas(pool.name, facts, join)
-    return views if pool.duties.replaces else [*views, *self_replaced(views)]
+    if pool.duties.replaces or pool.name not in facts.pools:
+        return views
+    chosen = {replica_id for replica_id, order in facts.orders.items() if order.noticed_at_s is None}
+    return [*views, *replacements.look(pool, views, facts.now_s, chosen | facts.ending)]
 
 
 def _replicas(pool: str, facts: Facts, join: Join) -> list[ReplicaView]:

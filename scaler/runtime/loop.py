@@ -28,6 +28,7 @@ from scaler.observe.assemble import Facts, assemble
 from scaler.observe.ledger_watch import LedgerWatch
 from scaler.observe.lives import Lives
 from scaler.observe.offerings import OfferingMemory
+from scaler.observe.replacements import Replacements
 from scaler.observe.signals import SignalSource
 from scaler.runtime.decisions import decision_json
 from scaler.runtime.drain_times import DrainTimes
@@ -128,6 +129,7 @@ class Controller:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._lives = Lives(parts.offerings)
+        self._replacements = Replacements()
         self._drain_times = DrainTimes(parts.metrics)
         self._memory = _without_freshness(parts.journal.memory())
         self._synced = False
@@ -227,7 +229,7 @@ class Controller:
             gone=self._lives.gone(),
             workers_since_s=parts.ledger.gapless_since_s(),
         )
-        snapshot = assemble(spec, facts, parts.offerings)
+        snapshot = assemble(spec, facts, parts.offerings, self._replacements)
         self._lives.seen(snapshot)
         self._drain_times.look(snapshot)
         return snapshot

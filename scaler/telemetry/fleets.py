@@ -1,13 +1,17 @@
 """The metrics of several fleets as one page: each fleet keeps a registry of its own, and its samples get a label `fleet`.
 
-Invariants: a family of one name is there once, whatever fleets have it; a fleet that goes takes its samples with it.
+Invariants: a family of one name is there once, whatever fleets have it; a fleet that goes takes its samples with it, and one
+that cannot be read is left out and said, so that the others are still seen.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 
+import structlog
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+log = structlog.get_logger()
 
 
 class Fleets(Collector):
@@ -20,7 +24,7 @@ class Fleets(Collector):
         """Every family once."""
         families: dict[str, Metric] = {}
         for fleet, registry in list(self._registries.items()):
-            for family in registry.collect():
+            for family in _read(fleet, registry):
                 merged = families.setdefault(
                     family.name, Metric(family.name, family.documentation, family.type, family.unit)
                 )
@@ -53,3 +57,11 @@ class Requests(Collector):
         for (service, operation), count in self._aws().items():
             aws.add_metric([service, operation], count)
         yield aws
+
+
+def _read(fleet: str, registry: CollectorRegistry) -> list[Metric]:
+    try:
+        return list(registry.collect())
+    except Exception:
+        log.exception("metrics_unreadable", fleet=fleet)
+        return []

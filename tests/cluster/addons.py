@@ -35,14 +35,14 @@ _KWOK_CONFIG = {
 
 
 def _karpenter(site: Site, _: Authority, api: Api) -> None:
-    module = _module("karpenter", "sigs.k8s.io/karpenter")
+    module = module_of("karpenter", "sigs.k8s.io/karpenter")
     _define(api, module / "pkg/apis/crds", module / "kwok/apis/crds")
     api.apply(_namespace(KARPENTER_NAMESPACE))
     (site.folder / "instance_types.json").write_text(json.dumps(instance_types()))
 
 
 def _kuberay(_: Site, __: Authority, api: Api) -> None:
-    folder = _module("kuberay", "github.com/ray-project/kuberay/ray-operator") / "config/crd/bases"
+    folder = module_of("kuberay", "github.com/ray-project/kuberay/ray-operator") / "config/crd/bases"
     ours = folder / "ray.io_rayclusters.yaml"
     others = [file for file in folder.glob("*.yaml") if file != ours]
     api.define([ours.read_bytes(), *map(_without_schema, others)])
@@ -64,7 +64,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _lws(site: Site, authority: Authority, api: Api) -> None:
-    module = _module("lws", "sigs.k8s.io/lws")
+    module = module_of("lws", "sigs.k8s.io/lws")
     _define(api, module / "config/crd/bases")
     api.apply(_namespace(LWS_NAMESPACE))
     (site.folder / "lws.yaml").write_text(yaml.safe_dump(_lws_config(site, authority)))
@@ -75,7 +75,7 @@ def _lws(site: Site, authority: Authority, api: Api) -> None:
 SET_UP: Mapping[str, SetUp] = {"kwok": _kwok, "karpenter": _karpenter, "kuberay": _kuberay, "lws": _lws}
 
 
-def _module(program: str, path: str) -> Path:
+def module_of(program: str, path: str) -> Path:
     """Where a module lies in Go's cache; fetched, and checked against go.sum, where it is not there."""
     return Path(json.loads(go("mod", "download", "-json", path, folder=PROGRAMS[program].folder))["Dir"])
 

@@ -4,7 +4,8 @@ from typing import Any
 
 from scaler.kube.contract import ROLLOUT_FLEETS
 from tests.builders.kube import deployment, is_running, leader_worker_set, node_pool, ray_cluster
-from tests.e2e.cluster.bed import NAMESPACE, Bed, a_fleet, node_tags
+from tests.e2e.cluster.base import NAMESPACE
+from tests.e2e.cluster.bed import Bed, a_fleet, node_tags
 from tests.simcloud.catalogue import subnet_of
 from tests.simcloud.helpers import make_group
 
@@ -28,6 +29,21 @@ async def add_trainer(bed: Bed) -> None:
     await bed.kube.create(deployment("trainer", 1, within=NAMESPACE, gpus=8, nodeSelector={"role": "trainer"}))
     path = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app%3Dtrainer"
     await bed.kube.until(path, lambda pods: any(map(is_running, pods)))
+
+
+async def add_bystanders(bed: Bed) -> None:
+    """Somebody's pods on rollout nodes, two on each: they are evicted from nodes that go."""
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {"app": "bystander"}},
+    }
+    await bed.kube.create(
+        deployment(
+            "bystander", 12, within=NAMESPACE, nodeSelector={"role": "rollout"}, topologySpreadConstraints=[spread]
+        )
+    )
 
 
 def guarded() -> list[dict[str, Any]]:

@@ -44,7 +44,7 @@ def test_a_statement_names_resources_and_conditions_that_its_actions_have(statem
     for action in statement["Action"]:
         service, _, name = action.partition(":")
         assert service in SERVICES
-        kinds = [kind.lower() for kind in REFERENCE[service]["Actions"][name].get("Resources", ())]
+        kinds = [kind.lower() for kind in REFERENCE[service]["Actions"][name.lower()].get("Resources", ())]
         if not kinds or statement["Resource"] == "*":
             assert statement["Resource"] == "*", f"{action} cannot be bound to a resource"
             continue

@@ -74,7 +74,7 @@ class ClusterDaemon:
             loop.add_signal_handler(each, stopped.set)
         api = self._settings.spec.api
         kube = open_api(
-            self._kubeconfig, clock=self._clock, qps=float(api.per_s), burst=api.burst, may_write=self._leads
+            self._kubeconfig, clock=self._clock, qps=float(api.requests_per_s), burst=api.burst, may_write=self._leads
         )
         aws = await self._open_aws()
         self._registry.register(Requests(kube.counts, aws.counts if aws is not None else dict))

@@ -1,11 +1,15 @@
 """Notice sources are the cluster's, fleets share them: one hub asks, every fleet looks at what it was told.
 
-Invariants: a source hears of `recorded` and `drained` for all fleets together, whole sets every time; a fleet that goes, or
-hangs, takes only its own share with it. A wake-up reaches every fleet.
+Invariants
+* A source hears of `recorded` and `drained` for all fleets together, whole sets every time; a fleet that goes, or hangs, takes
+  only its own share with it, and never waits for a source. A wake-up reaches every fleet.
+* A fleet has recorded what it saw when it looked last. An instance of which the sources have told something else since is left
+  out of what they hear, until the fleet has looked again: a notice that nobody acted on yet is never acknowledged.
+* Asking and telling take turns, so that a source is never told about more than it was asked for.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from scaler.interruptions.base import SourceHealth
 from scaler.model.clock import Clock
@@ -15,6 +19,8 @@ from scaler.runtime.notice_watch import NoticeWatch
 _ASK_EVERY_S = 5.0
 """Besides every wake-up: sources are level-based."""
 
+Seen = Mapping[str, frozenset[InterruptionNotice]]
+
 
 class NoticeHub:
     """See the module's docstring."""
@@ -23,7 +29,10 @@ class NoticeHub:
         self._watch = watch
         self._clock = clock
         self._news = asyncio.Event()
+        self._told_us = asyncio.Event()
         self._fleets: dict[str, FleetNotices] = {}
+        self._current: tuple[InterruptionNotice, ...] = ()
+        self._by_instance: Seen = {}
 
     def join(self, fleet: str, wake: Callable[[], None]) -> "FleetNotices":
         """A fleet's view; `wake` is called whenever there may be something new."""
@@ -35,41 +44,59 @@ class NoticeHub:
         self._fleets.pop(fleet, None)
 
     async def run(self) -> None:
-        """Ask, and wake; never returns."""
+        """Ask, wake and tell; never returns."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch.watch(self._news))
+            group.create_task(self._tick())
             while True:
-                await self._ask()
+                if self._news.is_set():
+                    self._news.clear()
+                    await self._ask()
+                self._told_us.clear()
+                await self._tell()
                 await self._pause()
 
+    async def _tick(self) -> None:
+        while True:
+            self._news.set()
+            await self._clock.sleep(_ASK_EVERY_S)
+
     async def _ask(self) -> None:
-        before = self._watch.current()
         await self._watch.poll()
-        if self._watch.current() != before:
-            for fleet in list(self._fleets.values()):
-                fleet.wake()
+        current = self._watch.current()
+        if current == self._current:
+            return
+        self._current, self._by_instance = current, _by_instance(current)
+        for fleet in list(self._fleets.values()):
+            fleet.wake()
+
+    async def _tell(self) -> None:
+        fleets = list(self._fleets.values())
+        await self._watch.recorded(frozenset().union(*(fleet.still_recorded(self._by_instance) for fleet in fleets)))
+        await self._watch.drained(frozenset().union(*(fleet.drained_ids for fleet in fleets)))
 
     async def _pause(self) -> None:
         async with asyncio.TaskGroup() as group:
-            ways = {group.create_task(self._clock.sleep(_ASK_EVERY_S)), group.create_task(self._news.wait())}
+            ways = {group.create_task(self._news.wait()), group.create_task(self._told_us.wait())}
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             for way in ways:
                 way.cancel()
-        self._news.clear()
+
+    def tell_soon(self) -> None:
+        """A fleet has something to tell."""
+        self._told_us.set()
 
     def current(self) -> tuple[InterruptionNotice, ...]:
         """Every standing notice once, as last asked."""
-        return self._watch.current()
+        return self._current
+
+    def by_instance(self) -> Seen:
+        """The same, by instance."""
+        return self._by_instance
 
     def health(self) -> Mapping[str, SourceHealth]:
         """How each source does."""
         return self._watch.health()
-
-    async def tell(self) -> None:
-        """Pass on what all fleets together have recorded and drained."""
-        fleets = list(self._fleets.values())
-        await self._watch.recorded(frozenset().union(*(fleet.recorded_ids for fleet in fleets)))
-        await self._watch.drained(frozenset().union(*(fleet.drained_ids for fleet in fleets)))
 
 
 class FleetNotices:
@@ -77,8 +104,9 @@ class FleetNotices:
 
     def __init__(self, hub: NoticeHub, wake: Callable[[], None]) -> None:
         self._hub = hub
+        self._seen: Seen = {}
+        self._recorded: Mapping[str, frozenset[InterruptionNotice]] = {}
         self.wake = wake
-        self.recorded_ids: frozenset[str] = frozenset()
         self.drained_ids: frozenset[str] = frozenset()
 
     async def poll(self) -> None:
@@ -86,6 +114,7 @@ class FleetNotices:
 
     def current(self) -> tuple[InterruptionNotice, ...]:
         """Every standing notice once; those of others' instances are nobody's business here."""
+        self._seen = self._hub.by_instance()
         return self._hub.current()
 
     def health(self) -> Mapping[str, SourceHealth]:
@@ -93,11 +122,22 @@ class FleetNotices:
         return self._hub.health()
 
     async def recorded(self, instance_ids: frozenset[str]) -> None:
-        """Of this fleet's instances, those whose notice a crash cannot lose any more."""
-        self.recorded_ids = instance_ids
-        await self._hub.tell()
+        """Of this fleet's instances, those of which all that `current` told last is where a crash cannot lose it."""
+        self._recorded = {each: self._seen.get(each, frozenset()) for each in instance_ids}
+        self._hub.tell_soon()
 
     async def drained(self, instance_ids: frozenset[str]) -> None:
         """Of this fleet's instances, those with nothing left to hand over."""
         self.drained_ids = instance_ids
-        await self._hub.tell()
+        self._hub.tell_soon()
+
+    def still_recorded(self, told: Seen) -> Iterable[str]:
+        """Those of which the sources have told nothing else since."""
+        return (each for each, notices in self._recorded.items() if told.get(each, frozenset()) <= notices)
+
+
+def _by_instance(notices: Iterable[InterruptionNotice]) -> Seen:
+    found: dict[str, set[InterruptionNotice]] = {}
+    for notice in notices:
+        found.setdefault(notice.instance_id, set()).add(notice)
+    return {instance_id: frozenset(each) for instance_id, each in found.items()}

@@ -12,7 +12,8 @@ from scaler.ledger.audit import audit
 from scaler.model.trainers import TrainerSpec
 from tests.builders.trainer_recorder import TrainerRecorder
 from tests.cluster.fixtures import require
-from tests.e2e.cluster.bed import CALLER, NAMESPACE, Bed, a_bed
+from tests.e2e.cluster.base import CALLER, NAMESPACE
+from tests.e2e.cluster.bed import Bed, a_bed
 from tests.e2e.cluster.trainers import TRAINER_LABELS, TRAINERS, add_trainers
 from tests.simcloud.journal import BY_CALLERS, EndedBy
 
@@ -20,6 +21,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 
 _THIRD = 10
 _CEILING, _FLOOR = 32, 2
+_POLICY = {"type": "buffer_band", "stepUpReplicas": 8, "stepDownReplicas": 8, "settle": "3s"}
+"""Follows demand in large steps, so that the test is about what is done, not about how long a policy ponders."""
 
 
 async def test_floor_ceiling_loss_and_floor_again(tmp_path: Path) -> None:
@@ -31,7 +34,7 @@ async def test_floor_ceiling_loss_and_floor_again(tmp_path: Path) -> None:
         await recorder.snapshot()
         bed.eat(80.0)
         bed.start_controller()
-        await bed.fleet(trainers=[{"name": "trainer", "selector": {"matchLabels": TRAINER_LABELS}}])
+        await bed.fleet(policy=_POLICY, trainers=[{"name": "trainer", "selector": {"matchLabels": TRAINER_LABELS}}])
         await bed.until("the floor", lambda: len(bed.workers.names) >= _FLOOR)
         await bed.until("the ceiling", lambda: len(bed.workers.names) == _CEILING, 120)
         assert len(bed.nodes.all()) == _CEILING + TRAINERS

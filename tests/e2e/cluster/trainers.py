@@ -3,7 +3,8 @@
 from typing import Any
 
 from tests.builders.kube import deployment, is_running
-from tests.e2e.cluster.bed import NAMESPACE, Bed, node_tags
+from tests.e2e.cluster.base import NAMESPACE
+from tests.e2e.cluster.bed import Bed, node_tags
 from tests.simcloud.helpers import make_group
 
 TRAINERS = 16

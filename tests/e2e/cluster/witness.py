@@ -16,7 +16,8 @@ from scaler.kube.contract import LEASES, KubeError
 from scaler.kube.lease_record import record_of
 from scaler.ledger.audit import events_of
 from scaler.ledger.history import EventKind
-from tests.e2e.cluster.bed import SYSTEM, Bed, caller_of
+from tests.e2e.cluster.base import SYSTEM, caller_of
+from tests.e2e.cluster.bed import Bed
 
 _READING = ("Describe", "List", "Get", "Receive")
 _WRITING = frozenset({"create", "update", "patch", "delete", "deletecollection"})

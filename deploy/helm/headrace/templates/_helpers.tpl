@@ -71,7 +71,7 @@ spec:
     namespace: {{ .Release.Namespace }}
     name: {{ .Values.election.name }}
   api:
-    per: {{ .Values.api.perSecond }}
+    requestsPerS: {{ .Values.api.perSecond }}
     burst: {{ .Values.api.burst }}
   listen: "0.0.0.0:{{ .Values.port }}"
   stateDir: /var/lib/headrace

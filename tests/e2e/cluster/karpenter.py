@@ -1,0 +1,176 @@
+"""A cluster to run Headrace in whose nodes Karpenter supplies, its own consolidation on; see `base`.
+
+Worker pods ask for all GPUs of a node each, and stay until their worker has left, as a kubelet has it. The controller is a
+user of its own, so that the API server's audit log tells its requests from Karpenter's. What Karpenter launches has no
+EC2 id here: a node's name is what its instance is called, by everybody alike.
+"""
+
+import json
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scaler.act.karpenter_claims import WatchedClaims
+from scaler.kube.contract import NODE_CLAIMS
+from scaler.runtime.clock import SystemClock
+from tests.builders.kube import deployment, is_running, leader_worker_set, node_pool
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.paths import JsonObject
+from tests.e2e.cluster.base import JOB, LIVES, NAMESPACE, SYSTEM, ClusterBed, a_fleet_of, at_work, ground
+from tests.e2e.cluster.kubelet import patient_kubelet
+
+__all__ = ["JOB", "NAMESPACE", "SYSTEM"]
+
+ROLLOUT, TRAINER = "rollout", "trainers"
+USER = "headrace"
+DISRUPTED = "karpenter.sh/disrupted"
+WITH = ("controllers", "scheduler", "kwok", "karpenter")
+ZONES = ("us-west-2a", "us-west-2b", "us-west-2c")
+TYPE = "p5.48xlarge"
+_FINISH_S = 3.0
+_QUICK: Mapping[str, Any] = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "0s"}
+"""Disruption budgets are left at their default, a tenth of the nodes at a time."""
+
+
+@dataclass(kw_only=True)
+class KarpenterBed(ClusterBed):
+    """See the module's docstring."""
+
+    claims: WatchedClaims
+    worker_set: str
+    nodes_per_replica: int
+    offered: Sequence[Mapping[str, Any]]
+    disrupted: dict[str, str] = field(default_factory=dict)
+    """Node that was seen with Karpenter's taint -> its instance."""
+
+    async def fleet(self, name: str = JOB, **changes: Any) -> None:
+        """Make a fleet of one pool."""
+        pool = {
+            "name": "karpenter",
+            "nodesPerReplica": self.nodes_per_replica,
+            "launchTimeout": "120s",
+            "provider": {
+                "type": "karpenter",
+                "nodePool": ROLLOUT,
+                "workerSet": {"type": self.worker_set, "name": "rollout-worker"},
+            },
+            "offerings": list(self.offered),
+        }
+        await self.kube.create(a_fleet_of([pool], self.store.url, name, **changes))
+
+    def start(self) -> None:
+        """Start the controller as a user of its own."""
+        self.start_controller(kubeconfig=self.plane.kubeconfig_for(USER, ["system:masters"]))
+
+    def serving(self, without: Collection[str] = ()) -> int:
+        """Replicas with a worker that lives, those on the nodes of `without` left out."""
+        return sum(pod.uid in self.lives and pod.node_name not in without for pod in self.replicas())
+
+    def nodes_of(self, node_pool: str) -> set[str]:
+        """Names of the nodes of a NodePool."""
+        return {node.name for node in self.nodes.all() if node.labels.get("karpenter.sh/nodepool") == node_pool}
+
+    async def take(self, nodes: Collection[str]) -> None:
+        """Delete the claims of these nodes at once, as Karpenter's own interruption handler does."""
+        await self.kube.delete_all(
+            f"{NODE_CLAIMS.path()}/{claim.name}" for claim in self.claims.all() if claim.node_name in nodes
+        )
+
+    def marked(self, nodes: Collection[str]) -> set[str]:
+        """Those of these nodes whose worker has handed over because the ledger told it to."""
+        lives = (life for life in self.lives.values() if life.node_name in nodes)
+        return {life.node_name for life in lives if life.worker in self.workers.drained_at_s}
+
+    async def watch_taints(self) -> None:
+        """Remember which nodes Karpenter has disrupted."""
+        while True:
+            for node in self.nodes.all():
+                if any(taint.key == DISRUPTED for taint in node.taints):
+                    self.disrupted[node.name] = node.instance_id
+            await self.nodes.changed()
+
+    def asked(self, verb: str, resource: str) -> Iterator[JsonObject]:
+        """Our controller's requests of a kind that were granted, from the API server's audit log."""
+        for line in self.plane.audit_log.read_text().splitlines():
+            event = json.loads(line)
+            granted = event["stage"] == "ResponseComplete" and event["responseStatus"]["code"] < 300
+            of_it = (event["user"]["username"], event["verb"], event.get("objectRef", {}).get("resource"))
+            if granted and of_it == (USER, verb, resource):
+                yield event
+
+
+@asynccontextmanager
+async def a_karpenter_bed(
+    folder: Path,
+    *,
+    nodes_per_replica: int = 1,
+    bought: str = "spot",
+    disruption: Mapping[str, Any] = _QUICK,
+) -> AsyncIterator[KarpenterBed]:
+    """Everything but the controller, ready; nothing is left afterwards."""
+    grouped = nodes_per_replica > 1
+    plane = ControlPlane((*WITH, "lws") if grouped else WITH, audit=True, flags={"kwok": patient_kubelet(folder)})
+    async with ground(plane, folder) as made:
+        bed = KarpenterBed(
+            **made.parts(),
+            keeps=True,
+            finish_s=_FINISH_S,
+            claims=WatchedClaims(made.api, ROLLOUT, clock=SystemClock()),
+            worker_set="leader_worker_set" if grouped else "deployment",
+            nodes_per_replica=nodes_per_replica,
+            offered=[an_offering(zone, bought) for zone in ZONES],
+        )
+        for body in node_pool(ROLLOUT, requirements=[one_of("node.kubernetes.io/instance-type", TYPE)]):
+            await bed.kube.create(bought_as(bought, disrupted_by(disruption, body)))
+        await bed.kube.create(_workers(nodes_per_replica))
+        async with at_work(bed, bed.claims.run(), bed.watch_taints()):
+            yield bed
+
+
+def an_offering(zone: str, bought: str) -> dict[str, str]:
+    """As the fleet has it; dearer by zone, as Karpenter's list is."""
+    price = 22.0 + ZONES.index(zone) if bought == "spot" else 55.0 + ZONES.index(zone)
+    return {"instanceType": TYPE, "zone": zone, "capacityType": bought, "priceUsdPerH": f"{price:.2f}"}
+
+
+def one_of(key: str, *values: str) -> JsonObject:
+    """A requirement of a NodePool."""
+    return {"key": key, "operator": "In", "values": list(values)}
+
+
+def disrupted_by(disruption: Mapping[str, Any], body: JsonObject) -> JsonObject:
+    """A NodePool with this `disruption`; whatever else stays as it is."""
+    return body if body["kind"] != "NodePool" else {**body, "spec": {**body["spec"], "disruption": dict(disruption)}}
+
+
+def bought_as(bought: str, body: JsonObject) -> JsonObject:
+    """A NodePool that buys so; whatever else stays as it is."""
+    if body["kind"] == "NodePool":
+        for each in body["spec"]["template"]["spec"]["requirements"]:
+            if each["key"] == "karpenter.sh/capacity-type":
+                each["values"] = [bought]
+    return body
+
+
+def _workers(nodes_per_replica: int) -> JsonObject:
+    selector = {"karpenter.sh/nodepool": ROLLOUT}
+    if nodes_per_replica == 1:
+        made = deployment("rollout-worker", 0, within=NAMESPACE, gpus=8, nodeSelector=selector)
+        made["spec"]["template"]["metadata"]["finalizers"] = [LIVES]
+        return made
+    made = leader_worker_set("rollout-worker", 0, nodes_per_replica, within=NAMESPACE, gpus=8, nodeSelector=selector)
+    made["spec"]["leaderWorkerTemplate"]["workerTemplate"]["metadata"]["finalizers"] = [LIVES]
+    return made
+
+
+async def add_trainers(bed: KarpenterBed, count: int, labels: Mapping[str, str]) -> None:
+    """So many on-demand nodes of a NodePool of their own, each with a trainer's pod that Karpenter may not disrupt."""
+    for body in node_pool(TRAINER, requirements=[one_of("node.kubernetes.io/instance-type", TYPE)]):
+        await bed.kube.create(bought_as("on-demand", disrupted_by(_QUICK, body)))
+    made = deployment("trainer", count, within=NAMESPACE, gpus=8, nodeSelector={"karpenter.sh/nodepool": TRAINER})
+    made["spec"]["template"]["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+    await bed.kube.create(made)
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={'%2C'.join(f'{k}%3D{v}' for k, v in labels.items())}"
+    await bed.kube.until(path, lambda pods: sum(map(is_running, pods)) == count)

@@ -1,0 +1,26 @@
+"""kwok as a kubelet that waits for a pod's process: what takes pods away leaves those that carry a finalizer.
+
+By itself kwok takes finalizers off a pod that is being deleted, so that no process could outlive its pod's deletion by a
+moment. Its other stages are taken from its own module as they are.
+"""
+
+from pathlib import Path
+
+import yaml
+
+from tests.cluster.addons import module_of
+
+_STAGES = "kustomize/stage/pod/fast"
+
+
+def patient_kubelet(folder: Path) -> tuple[str, ...]:
+    """Arguments for kwok: what is said in the file that they name, which is written into `folder`."""
+    found = (module_of("kwok", "sigs.k8s.io/kwok") / _STAGES).glob("pod-*.yaml")
+    stages = [yaml.safe_load(file.read_text()) for file in sorted(found)]
+    for spec in (stage["spec"] for stage in stages):
+        if spec["next"].get("delete"):
+            spec["selector"]["matchExpressions"].append({"key": ".metadata.finalizers", "operator": "DoesNotExist"})
+            spec["next"] = {"delete": True}
+    file = folder / "kubelet.yaml"
+    file.write_text(yaml.safe_dump_all(stages))
+    return (f"--config={file}",)

@@ -1,0 +1,61 @@
+"""A fleet of 48 nodes that Karpenter supplies, its own consolidation on; 16 are a trainer's: from its floor to its ceiling,
+through the loss of a third of its claims at once, back to its floor.
+
+What is believed is what the servers say: the API server's objects and its audit log, the ledger's history.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from scaler.ledger.audit import audit
+from scaler.model.trainers import TrainerSpec
+from tests.builders.trainer_recorder import TrainerRecorder
+from tests.cluster.fixtures import require
+from tests.e2e.cluster.base import NAMESPACE
+from tests.e2e.cluster.karpenter import ROLLOUT, WITH, KarpenterBed, a_karpenter_bed, add_trainers
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
+
+_TRAINERS, _LABELS = 16, {"app": "trainer"}
+_THIRD = 10
+_CEILING, _FLOOR = 32, 2
+
+
+async def test_floor_ceiling_loss_and_floor_again(tmp_path: Path) -> None:
+    require(*WITH)
+    async with a_karpenter_bed(tmp_path) as bed:
+        await add_trainers(bed, _TRAINERS, _LABELS)
+        recorder = TrainerRecorder(bed.api, [TrainerSpec(name="trainer", namespace=NAMESPACE, match_labels=_LABELS)])
+        await recorder.snapshot()
+        bed.eat(80.0)
+        bed.start()
+        await bed.fleet(trainers=[{"name": "trainer", "selector": {"matchLabels": _LABELS}}])
+        await bed.until("the floor", lambda: bed.serving() >= _FLOOR)
+        await bed.until("the ceiling", lambda: bed.serving() == _CEILING, 120)
+        assert len(bed.nodes_of(ROLLOUT)) == _CEILING
+
+        gone = set(sorted(bed.nodes_of(ROLLOUT))[:_THIRD])
+        await bed.take(gone)
+        await bed.until("every worker on them is told by the ledger", lambda: bed.marked(gone) == gone, 20)
+        await bed.until("as many as before, without them", lambda: bed.serving(gone) == _CEILING, 120)
+        await bed.until("their nodes are gone", lambda: gone.isdisjoint(bed.nodes_of(ROLLOUT)))
+        assert bed.most_replicas == _CEILING, "each was replaced once"
+        before = bed.nodes_of(ROLLOUT)
+
+        bed.eat(2.0)
+        await bed.until("the floor again", lambda: len(bed.replicas()) == _FLOOR, 180)
+        await bed.until("its nodes", lambda: len(bed.nodes_of(ROLLOUT)) == _FLOOR)
+        _ended_as_they_should(bed, gone, before)
+        assert await recorder.changes() == []
+        bed.rest()
+        assert audit(bed.open_ledger()).findings == ()
+
+
+def _ended_as_they_should(bed: KarpenterBed, taken: set[str], before: set[str]) -> None:
+    """Everything that went had handed over first because we said so, and nothing went that we had not named."""
+    went = [life for life in bed.lives.values() if life.told_s is not None and life.node_name not in taken]
+    assert len(went) == _CEILING - _FLOOR
+    late = [life for life in went if bed.workers.drained_at_s.get(life.worker, float("inf")) > (life.told_s or 0.0)]
+    assert late == []
+    assert {life.node_name for life in went} == before - bed.nodes_of(ROLLOUT)
