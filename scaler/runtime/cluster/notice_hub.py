@@ -40,7 +40,7 @@ class NoticeHub:
         return self._fleets[fleet]
 
     def leave(self, fleet: str) -> None:
-        """The fleet is no more: what it had recorded is asked for no longer."""
+        """The fleet is no more, or begins anew: what it had recorded is asked for no longer."""
         self._fleets.pop(fleet, None)
 
     async def run(self) -> None:

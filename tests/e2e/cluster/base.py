@@ -65,6 +65,7 @@ class Life:
     pod_name: str
     node_name: str
     instance_id: str
+    crew: MultiplexedWorkers
     told_s: float | None = None
     """When it was seen to be on its way out: its worker has SIGTERM."""
     left_s: float | None = None
@@ -87,6 +88,8 @@ class ClusterBed:
     """Pods stay until their worker has left, see `LIVES`; else kwok takes them at once."""
     finish_s: float = 0.0
     """A worker with SIGTERM goes on for so long: what it holds may get done."""
+    crews: dict[str, MultiplexedWorkers] = field(default_factory=dict)
+    """Workers of other jobs than the bed's own, by their pods' label `app`."""
     controllers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     trainer: EatingTrainer | None = None
     instances: dict[str, str] = field(default_factory=dict)
@@ -101,6 +104,17 @@ class ClusterBed:
     def open_ledger(self) -> Ledger:
         """A client of the job's ledger."""
         return open_ledger(self.store.url, JOB)
+
+    def crew(self, job: str, app: str) -> None:
+        """Workers of another job for pods whose label `app` says so."""
+        open_ledger(self.store.url, job).configure(SETTINGS)
+        made = MultiplexedWorkers(lambda: open_ledger(self.store.url, job), SystemClock(), WorkerSettings())
+        self.crews[app] = made
+        made.start()
+
+    def trained(self) -> int:
+        """Batches that the trainer of now has eaten."""
+        return self.trainer.steps if self.trainer else 0
 
     def eat(self, samples_per_s: float) -> None:
         """A trainer that takes so many samples a second from now on."""
@@ -179,7 +193,8 @@ class ClusterBed:
         if self.trainer is not None:
             self.trainer.stop()
             self.trainer = None
-        self.workers.stop()
+        for crew in (self.workers, *self.crews.values()):
+            crew.stop()
 
     async def until(self, what: str, holds: Callable[[], bool], within_s: float = 60.0) -> float:
         """Wait until something holds, look by look; returns the seconds it took."""
@@ -212,14 +227,15 @@ class ClusterBed:
                     self._told(self.lives[uid])
             for uid in known.keys() - pods.keys():
                 self.instances.pop(known[uid], None)
-                self.workers.kill(known.pop(uid))
+                self.lives[uid].crew.kill(known.pop(uid))
             if self.keeps:
                 await self._let_go()
             await asyncio.sleep(0.1)
 
     def _worker_pods(self) -> Sequence[PodFacts]:
         """Of k pods that are one replica, the first, where the engine's endpoint is."""
-        ours = (pod for pod in self.pods.all() if WORKERS.items() <= pod.labels.items())
+        apps = {WORKERS["app"], *self.crews}
+        ours = (pod for pod in self.pods.all() if pod.labels.get("app") in apps)
         return [pod for pod in ours if pod.labels.get(_MEMBER, "0") == "0"]
 
     def _begin(self, pod: PodFacts) -> str:
@@ -233,8 +249,9 @@ class ClusterBed:
         )
         worker, instance_id = identity.worker, identity.instance_id
         self.instances[worker] = self.worked_on[worker] = instance_id
-        self.lives[pod.uid] = Life(worker, pod.name, pod.node_name, instance_id)
-        self.workers.add(identity)
+        crew = self.crews.get(pod.labels["app"], self.workers)
+        self.lives[pod.uid] = Life(worker, pod.name, pod.node_name, instance_id, crew)
+        crew.add(identity)
         return worker
 
     def _told(self, life: Life) -> None:
@@ -242,8 +259,8 @@ class ClusterBed:
         if life.told_s is None:
             life.told_s = now_s
         if life.left_s is None and now_s >= life.told_s + self.finish_s:
-            self.workers.leave(life.worker)
-        if life.left_s is None and life.worker not in self.workers.names:
+            life.crew.leave(life.worker)
+        if life.left_s is None and life.worker not in life.crew.names:
             life.left_s = now_s
 
     async def _let_go(self) -> None:
@@ -341,7 +358,8 @@ async def _tear_down(bed: ClusterBed, tasks: Sequence[asyncio.Task[None]]) -> No
             process.wait()
     if bed.trainer is not None:
         bed.trainer.stop()
-    bed.workers.stop()
+    for crew in (bed.workers, *bed.crews.values()):
+        crew.stop()
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -145,6 +145,18 @@ async def test_bug_063_what_was_written_before_a_crash_is_known_before_anything_
     assert second.intents() == (an_intent(),)
 
 
+async def test_what_landed_without_an_answer_does_not_stay_when_it_is_over(kube: FakeKube, journals: Opener) -> None:
+    """Or a launch that was given up would be called for by the next leader."""
+    first = await opened(journals, kube)
+    assert (await first.commit(a_turn())).durable
+    kube.fail_next("update", "configmaps", AWAY, landed=True)
+    assert not (await first.commit(a_turn(intents=(an_intent(),)))).durable
+    assert (await first.commit(a_turn(intents_over=(an_intent().token,)))).durable, (
+        "as it was when it was last answered"
+    )
+    assert (await opened(journals, kube, EPOCH + 1)).intents() == ()
+
+
 async def _succession(journals: Opener, kube: KubeApi) -> None:
     old, new = await opened(journals, kube), await opened(journals, kube, EPOCH + 1)
     with pytest.raises(StaleEpoch, match=f"{EPOCH + 1} has written"):
