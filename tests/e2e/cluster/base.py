@@ -45,6 +45,7 @@ WORKERS = {"app": "rollout-worker"}
 """Labels of worker pods."""
 LIVES = "tests.headrace.dev/worker-lives"
 """A finalizer on worker pods: they are gone when their process has ended, as a kubelet has it. For beds that `keep` pods."""
+_LAST_LINES = 30
 _MEMBER = "leaderworkerset.sigs.k8s.io/worker-index"
 
 
@@ -201,9 +202,12 @@ class ClusterBed:
         began_s = time.monotonic()
         while not holds():
             if time.monotonic() - began_s > within_s:
-                raise AssertionError(f"not within {within_s} s: {what}")
+                raise AssertionError(f"not within {within_s} s: {what}\n{self._last_words()}")
             await asyncio.sleep(0.2)
         return time.monotonic() - began_s
+
+    def _last_words(self) -> str:
+        return "\n".join(line for name in self.controllers for line in self.log_of(name).splitlines()[-_LAST_LINES:])
 
     async def metrics(self, address: str) -> str:
         """A controller's metrics page."""
