@@ -74,6 +74,7 @@ class KarpenterBed(ClusterBed):
 
     async def take(self, nodes: Collection[str]) -> None:
         """Delete the claims of these nodes at once, as Karpenter's own interruption handler does."""
+
         def of_them() -> list[str]:
             return [claim.name for claim in self.claims.all() if claim.node_name in nodes]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scaler.act.node_marks import MARKED_BY_ANNOTATION
-from scaler.kube.contract import CONFIG_MAPS, ROLLOUT_FLEETS
+from scaler.kube.contract import ROLLOUT_FLEETS
 from scaler.kube.facts import FLEET_LABEL
 from scaler.ledger.registry import open_ledger
 from tests.builders.kube import daemon_set
@@ -148,7 +148,9 @@ async def _a_broken_fleet_disturbs_nobody(two: Two) -> None:
 async def _a_deleted_fleet_leaves_its_capacity(two: Two) -> None:
     bed, left = two.bed, two.of(_SECOND)
     await bed.api.delete(ROLLOUT_FLEETS, _SECOND, namespace=NAMESPACE)
-    await bed.until("it is let go", lambda: f'"fleet": "{NAMESPACE}.{_SECOND}", "event": "fleet_gone"' in bed.log_of("b"))
+    await bed.until(
+        "it is let go", lambda: f'"fleet": "{NAMESPACE}.{_SECOND}", "event": "fleet_gone"' in bed.log_of("b")
+    )
     noticed = set(bed.sim.fate.reclaim(ids=[sorted(two.of(JOB))[0]]))
     await bed.until("the other goes on", lambda: noticed.isdisjoint(bed.launched()) and len(two.of(JOB)) == 6)
     assert two.of(_SECOND) == left
