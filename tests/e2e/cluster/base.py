@@ -24,7 +24,7 @@ import yaml
 from scaler.commands.bench_workers import EatingTrainer, MultiplexedWorkers, WorkerSettings
 from scaler.config.crd import definition
 from scaler.kube.api import open_api
-from scaler.kube.contract import PODS, ROLLOUT_FLEETS, KubeApi, NotFound
+from scaler.kube.contract import PODS, ROLLOUT_FLEETS, KubeApi, NotFound, PatchType
 from scaler.kube.facts import DRAIN_TAINT, PodFacts
 from scaler.kube.indexes import WatchedNodes, WatchedPods
 from scaler.ledger.contract import Ledger
@@ -174,6 +174,11 @@ class ClusterBed:
     def signal(self, name: str, number: int) -> None:
         """Signal a controller."""
         self.controllers[name].send_signal(number)
+
+    async def change(self, name: str = JOB, *, policy: Mapping[str, Any]) -> None:
+        """Give the fleet's stage another policy, as `kubectl patch` does."""
+        change = [{"op": "replace", "path": "/spec/stages/0/policy", "value": dict(policy)}]
+        await self.api.patch(ROLLOUT_FLEETS, name, change, namespace=NAMESPACE, patch_type=PatchType.JSON)
 
     async def status(self, name: str = JOB) -> Mapping[str, Any]:
         """A fleet's status as its object tells it."""
