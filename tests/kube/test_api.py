@@ -116,7 +116,7 @@ async def test_who_does_not_lead_reads_and_writes_nothing_but_leases(tmp_path: P
 async def test_leadership_is_asked_for_when_a_requests_turn_has_come(tmp_path: Path) -> None:
     leads = True
     async with facing(tmp_path, OK, OK, qps=5.0, burst=1, may_write=lambda: leads) as (api, server):
-        calls = [asyncio.create_task(CALLS["create"](api)) for _ in range(2)]
+        calls = [asyncio.ensure_future(CALLS["create"](api)) for _ in range(2)]
         await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
         leads = False
         told = await asyncio.gather(*calls, return_exceptions=True)

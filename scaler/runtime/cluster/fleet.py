@@ -188,8 +188,8 @@ class FleetRunner:
             for each in (calls, slow_calls):
                 each.close()
             journal.close()
-            shared.hub.leave(self.name)
-            shared.owners.forget(self.name)
+            shared.hub.leave(self._key.uid)
+            shared.owners.forget(self._key.uid)
             self._journal = None
 
     async def _open_journal(self) -> KubeJournal:
@@ -336,7 +336,7 @@ class FleetRunner:
             outcomes=outcomes,
             objection=protector.objection,
         )
-        notices = shared.hub.join(self.name, self._wake)
+        notices = shared.hub.join(self._key.uid, self._wake)
         return Controller(
             Parts(
                 clock=clock,
@@ -366,7 +366,7 @@ class FleetRunner:
     def _after(self, readout: Readout, reporter: Reporter) -> None:
         if readout.snapshot is not None:
             replicas = (replica for stage in readout.snapshot.stages for replica in stage.replicas)
-            self._shared.owners.listed(self.name, (each for replica in replicas for each in replica.instance_ids))
+            self._shared.owners.listed(self._key.uid, (each for replica in replicas for each in replica.instance_ids))
         reporter.tick(readout)
 
 

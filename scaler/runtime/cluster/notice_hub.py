@@ -35,7 +35,7 @@ class NoticeHub:
         self._by_instance: Seen = {}
 
     def join(self, fleet: str, wake: Callable[[], None]) -> "FleetNotices":
-        """A fleet's view; `wake` is called whenever there may be something new."""
+        """A fleet's view, by its UID; `wake` is called whenever there may be something new."""
         self._fleets[fleet] = FleetNotices(self, wake)
         return self._fleets[fleet]
 

@@ -89,7 +89,7 @@ async def two_fleets(folder: Path) -> AsyncIterator[Two]:
             selector = {FLEET_LABEL: f"{NAMESPACE}.{name}"}
             made = daemon_set(f"workers-{name}", within=NAMESPACE, nodeSelector=selector, tolerations=[])
             await bed.kube.create(made)
-            bed.crew(name, {"app": f"workers-{name}"})
+            bed.crew(name, f"workers-{name}")
         yield Two(bed)
 
 
@@ -138,7 +138,7 @@ async def _a_broken_fleet_disturbs_nobody(two: Two) -> None:
     await two.fleet("taken", ceiling=3)
     ledger = open_ledger(bed.store.url, "taken")
     ledger.drain("nobody", bed.sim.kernel.now_s() + 60.0, "a later controller elsewhere", 2**40)
-    noticed = set(bed.sim.fate.reclaim(ids=[sorted(two.of(JOB))[0], sorted(two.of(_SECOND))[0]]))
+    noticed = set(bed.sim.fate.reclaim(ids=[min(two.of(JOB)), min(two.of(_SECOND))]))
     await bed.until("both are tainted", lambda: bed.tainted() >= noticed)
     assert two.marks_are_their_own()
     await bed.until("both are replaced", lambda: noticed.isdisjoint(bed.launched()) and two.shared(6, 9))
@@ -151,7 +151,7 @@ async def _a_deleted_fleet_leaves_its_capacity(two: Two) -> None:
     await bed.until(
         "it is let go", lambda: f'"fleet": "{NAMESPACE}.{_SECOND}", "event": "fleet_gone"' in bed.log_of("b")
     )
-    noticed = set(bed.sim.fate.reclaim(ids=[sorted(two.of(JOB))[0]]))
+    noticed = set(bed.sim.fate.reclaim(ids=[min(two.of(JOB))]))
     await bed.until("the other goes on", lambda: noticed.isdisjoint(bed.launched()) and len(two.of(JOB)) == 6)
     assert two.of(_SECOND) == left
     await two.fleet(_SECOND, ceiling=9)
