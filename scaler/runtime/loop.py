@@ -11,7 +11,7 @@ Non-goals: judgement, which is `decide`'s, and liveness, which is the health che
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -121,6 +121,8 @@ class Parts:
     """Whether this process still leads: asked right before anything is done."""
     after_turn: Callable[[Readout], None] | None = None
     """Hears of every turn, once what it commands has begun."""
+    mustered: Callable[[], Awaitable[None]] | None = None
+    """Waited for between the launches that are repeated and the first look at the pools."""
 
 
 class Controller:
@@ -142,6 +144,8 @@ class Controller:
     async def run(self, group: asyncio.TaskGroup) -> None:
         """Turn after turn, until cancelled. `StaleEpoch` where a newer controller has taken over."""
         await self.start()
+        if self._parts.mustered is not None:
+            await self._parts.mustered()
         while True:
             plan = await self.turn(group)
             await self._wait(self._pause_s(plan))
@@ -194,7 +198,8 @@ class Controller:
     async def _observe(self) -> World:
         parts = self._parts
         actors = await parts.actors.current()
-        await parts.rules.apply()
+        if not parts.ledger.failures_in_a_row:
+            await parts.rules.apply()  # a store that hangs holds a turn up once, not twice
         async with asyncio.TaskGroup() as group:
             ledger = group.create_task(parts.ledger.poll())
             group.create_task(parts.pools.poll(actors))

@@ -31,7 +31,7 @@ from scaler.model.clock import Clock
 from scaler.runtime.cluster.fleet import FleetRunner
 from scaler.runtime.cluster.notice_hub import NoticeHub
 from scaler.runtime.cluster.owners import Owners
-from scaler.runtime.cluster.shared import Shared
+from scaler.runtime.cluster.shared import Muster, Shared
 from scaler.runtime.fleet_source import FleetKey, FleetSource, Turn
 from scaler.runtime.health import Verdict, alive
 from scaler.runtime.http import HttpServer
@@ -146,6 +146,7 @@ class ClusterDaemon:
                 places=Places(),
                 hub=hub,
                 owners=owners,
+                muster=Muster(clock),
                 leading=lambda: elector.leading,
                 state_dir=Path(spec.state_dir),
             )

@@ -82,6 +82,7 @@ class FleetRunner:
         """When this run of the fleet began, monotonic."""
         self.name = f"{key.namespace}.{key.name}"
         self.metrics = Metrics(shared.clock, lambda: self.readout)
+        shared.muster.expect(self.name)
 
     @property
     def readout(self) -> Readout:
@@ -119,6 +120,7 @@ class FleetRunner:
             self.began_s = began_s = self._shared.clock.monotonic_s()
             try:
                 await self._once()
+                self._shared.muster.here(self.name)
                 return
             except* Succeeded:
                 raise
@@ -131,6 +133,7 @@ class FleetRunner:
             if self._shared.clock.monotonic_s() - began_s > _LONGEST_RETRY_S:
                 wait_s = _FIRST_RETRY_S
             self._controller = None
+            self._shared.muster.here(self.name)
             await self._rest(wait_s)
             wait_s = min(_LONGEST_RETRY_S, 2 * wait_s)
 
@@ -355,9 +358,14 @@ class FleetRunner:
                 decide=decide,
                 marks=NodeMarks(keeper),
                 may_act=shared.leading,
+                mustered=self._mustered,
                 after_turn=lambda readout: self._after(readout, reporter),
             )
         )
+
+    async def _mustered(self) -> None:
+        self._shared.muster.here(self.name)
+        await self._shared.muster.complete()
 
     def _wake(self) -> None:
         if self._controller is not None:

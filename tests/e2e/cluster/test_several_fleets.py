@@ -49,6 +49,13 @@ class Two:
         pool |= {"refusalBackoffInitial": "1s", "refusalBackoffMax": "2s"}
         await self.bed.kube.create(made)
 
+    async def resize(self, name: str, ceiling: int) -> None:
+        """It wants so many from now on."""
+        found = await self.bed.api.get(ROLLOUT_FLEETS, name, namespace=NAMESPACE)
+        stage = found["spec"]["stages"][0]
+        stage["policy"]["replicas"] = stage["guardRails"]["ceiling"] = ceiling
+        await self.bed.api.patch(ROLLOUT_FLEETS, name, {"spec": {"stages": [stage]}}, namespace=NAMESPACE)
+
     def room(self, most: int) -> None:
         """The group's maximum."""
         self.bed.sim.call("autoscaling", "UpdateAutoScalingGroup", AutoScalingGroupName=_GROUP, MaxSize=most)
@@ -67,7 +74,8 @@ class Two:
         """Whether the fleets have so many each, by tags and labels alike, and nothing is nobody's."""
         wanted = {JOB: first, _SECOND: second}
         each = all(len(self.of(name)) == many and self.labelled(name) >= self.of(name) for name, many in wanted.items())
-        return each and len(self.bed.launched()) == first + second
+        inside = self.bed.sim.running(_GROUP)
+        return each and all(_FLEET_TAG in one.tags for one in inside)
 
     def workers_are_right(self) -> bool:
         """Whether each job's workers are on its fleet's nodes only."""
@@ -123,7 +131,7 @@ async def _neither_takes_the_others_after_a_crash(two: Two) -> None:
     """Instances of the less important one are there, nothing of ours is on them yet, and the controller dies."""
     bed = two.bed
     bed.sim.slow_next("CreateTags", 3.0, 40)
-    await bed.api.patch(ROLLOUT_FLEETS, _SECOND, _with_ceiling(bed, 9), namespace=NAMESPACE)
+    await two.resize(_SECOND, 9)
     await bed.until("its instances come", lambda: len(bed.launched()) == 15)
     bed.signal("a", signal.SIGKILL)
     bed.start_controller("b")
@@ -135,9 +143,6 @@ async def _a_broken_fleet_disturbs_nobody(two: Two) -> None:
     bed = two.bed
     await two.fleet("nowhere", ceiling=3, ledger={"type": "valkey", "url": "valkey://127.0.0.1:1/0"})
     await two.fleet("nonsense", ceiling=3, ledger={"type": "valkey", "urlFile": "relative/url"})
-    await two.fleet("taken", ceiling=3)
-    ledger = open_ledger(bed.store.url, "taken")
-    ledger.drain("nobody", bed.sim.kernel.now_s() + 60.0, "a later controller elsewhere", 2**40)
     noticed = set(bed.sim.fate.reclaim(ids=[min(two.of(JOB)), min(two.of(_SECOND))]))
     await bed.until("both are tainted", lambda: bed.tainted() >= noticed)
     assert two.marks_are_their_own()
@@ -157,8 +162,3 @@ async def _a_deleted_fleet_leaves_its_capacity(two: Two) -> None:
     await two.fleet(_SECOND, ceiling=9)
     await bed.until("one of its name takes it up again", lambda: two.shared(6, 9))
     assert two.of(_SECOND) == left
-
-
-def _with_ceiling(bed: Bed, ceiling: int) -> dict[str, Any]:
-    del bed, ceiling
-    return {}
