@@ -6,7 +6,7 @@ lambda  long-run cost per accepted sample, trainer included (USD); declared or a
         (`policies.long_run_cost`). Minimising cost per sample over time means buying all that costs less than lambda a sample.
 g       accepted samples/h of a ready replica; lambda * g is what a needed one earns an hour ("worth").
 q_eff   expected rent per hour of expected use: net of first-hour refunds, after launch and load, before the hazard of its age
-        and offering (`policies.rent`, `policies.offer_history`).
+        and offering, at the price of late (`policies.rent`, `policies.offer_history`, `policies.expected_price`).
 u       useful share of the last replica: min(1, level - supply) in a row from cheap to dear (`policies.merit`).
 
 Level: the buffer is a store of replica-hours. With b samples in it, less what launches under way will not make, and shortages
@@ -42,6 +42,7 @@ from enum import StrEnum
 
 from policies.base import Place, Sizing, SizingInput
 from policies.demand import AT_S, Averaging, Demand, admitted_samples, demand_hold, read_demand
+from policies.expected_price import expected_prices
 from policies.long_run_cost import LearnFrom, Learnt, long_run_cost, trainer_usd_per_h
 from policies.merit import Market, in_merit_order
 from policies.moves import moved, not_lowered
@@ -117,6 +118,8 @@ class Params:
     hazard_forget_s: float = field(default=86400.0, metadata={"gt": 0.0})
     refusal_forget_s: float = field(default=1800.0, metadata={"gt": 0.0})
 
+    price_time_constant_s: float = field(default=7200.0, metadata={"ge": 0.0})
+    """Over which the price is averaged that a replica is expected to cost; a price that swings replaces nobody."""
     rate_time_constant_s: float = field(default=300.0, metadata={"ge": 0.0})
     goodput_time_constant_s: float = field(default=10800.0, metadata={"ge": 0.0})
     initial_goodput_per_replica_per_s: float | None = field(default=None, metadata={"gt": 0.0})
@@ -127,10 +130,12 @@ def size(view: SizingInput, params: Params) -> Sizing:
     hold = demand_hold(view, buffered_samples=view.stage.signals.buffered_samples)
     if hold is not None:
         return Sizing(replicas=None, reason=hold, memory=view.memory)
-    known = offers(view)
+    since_s = view.memory.get(AT_S, view.now_s)
+    priced = expected_prices(offers(view), view.memory, view.now_s - since_s, params.price_time_constant_s)
+    known = priced.offers
     demand = read_demand(view, _averaging(params), admitted_samples(view.stage.signals))
-    history = learn(view, known, _learning(params), view.memory.get(AT_S, view.now_s))
-    memory = {**demand.memory, **history.sums}
+    history = learn(view, known, _learning(params), since_s)
+    memory = {**demand.memory, **history.sums, **priced.memory}
     if demand.balance is None or not known:
         return _unmeasured(view, known, memory)
     supply = spot_supply(view, known, demand, _expectation(params))

@@ -36,6 +36,7 @@ from scaler.act.node_marks import (
     owning,
     undoing,
 )
+from scaler.act.tries import FIRST_REST_S, LONGEST_REST_S, Tries
 from scaler.kube.contract import NODES, PODS, Conflict, Json, KubeApi, KubeError, NotFound, TooMany
 from scaler.kube.facts import (
     DEADLINE_ANNOTATION,
@@ -67,8 +68,6 @@ FORCE_S = 5.0
 """This long before the deadline a budget has had its say."""
 _TRIES = 6
 """Conflicts in a row on one node before its mark waits like any other failure."""
-_FIRST_REST_S, _LONGEST_REST_S = 0.5, 10.0
-"""Before the same node or pod is tried again after a failure, doubled from time to time."""
 _REFUSED_REST_S = 5.0
 _BUDGET_REST_S = 2.0
 _DEFAULT_GRACE_S = 30
@@ -116,10 +115,7 @@ class NodeKeeper:
         self._behind = False
         self._known: dict[str, NodeFacts] = {}
         """By UID: what the server answered us, until the watch shows as much."""
-        self._busy: set[str] = set()
-        self._failures: dict[str, int] = {}
-        self._rests_until_s: dict[str, float] = {}
-        """UID of a node or pod -> when it may be tried again (monotonic)."""
+        self._tries = Tries(clock)
         self._said: dict[str, str] = {}
         self._news = asyncio.Event()
         self._patches = asyncio.Semaphore(_PATCHES_AT_ONCE)
@@ -181,10 +177,8 @@ class NodeKeeper:
 
     def _wait_s(self) -> float:
         """Until the next look, if nothing happens before: the first rest that ends, or a while."""
-        emptying = any(mark.empty_from_s is not None for mark in (self._wanted or {}).values())
-        now_s = self._clock.monotonic_s()
-        first_s = min(self._rests_until_s.values(), default=now_s + _LOOK_EVERY_S) - now_s
-        return max(0.0, min(first_s, _EMPTYING_LOOK_S if emptying else _LOOK_EVERY_S))
+        emptying = any(mark.empty_from_s is not None for mark in self._marks)
+        return self._tries.first_due_in_s(_EMPTYING_LOOK_S if emptying else _LOOK_EVERY_S)
 
     def _look(self, group: asyncio.TaskGroup, wanted: Mapping[str, NodeMark]) -> None:
         self._forget()
@@ -215,15 +209,10 @@ class NodeKeeper:
         return stands
 
     def _forget(self) -> None:
-        now_s = self._clock.monotonic_s()
-        self._rests_until_s = {uid: at_s for uid, at_s in self._rests_until_s.items() if at_s > now_s}
-        if self._known or self._said or self._failures:
-            there = {node.uid for node in self._nodes.all()}
-            self._known = {uid: node for uid, node in self._known.items() if uid in there}
-            self._said = {uid: text for uid, text in self._said.items() if uid in there}
-            self._failures = {
-                uid: times for uid, times in self._failures.items() if uid in there or self._pods.by_uid(uid)
-            }
+        there = {node.uid for node in self._nodes.all()}
+        self._known = {uid: node for uid, node in self._known.items() if uid in there}
+        self._said = {uid: text for uid, text in self._said.items() if uid in there}
+        self._tries.forget(lambda uid: uid in there or self._pods.by_uid(uid) is not None)
 
     def _mark_of(self, instance_id: str) -> NodeMark | None:
         return (self._wanted or {}).get(instance_id)
@@ -266,38 +255,26 @@ class NodeKeeper:
         return has_run_out(node, self._clock.now_s()) or (by == self._fleet and node.instance_id in self._owned)
 
     def _bring(self, group: asyncio.TaskGroup, node: NodeFacts, change: Change, mark: NodeMark | None = None) -> None:
-        if self._may_try(node.uid) and change(node) is not None:
+        if self._tries.may(node.uid) and change(node) is not None:
             self._start(group, node.uid, self._keep(node, change, mark))
 
-    def _may_try(self, uid: str) -> bool:
-        return uid not in self._busy and self._clock.monotonic_s() >= self._rests_until_s.get(uid, 0.0)
-
     def _start(self, group: asyncio.TaskGroup, uid: str, work: Coroutine[Any, Any, None]) -> None:
-        self._busy.add(uid)
+        self._tries.begin(uid)
         group.create_task(self._work(uid, work))
 
     async def _work(self, uid: str, work: Coroutine[Any, Any, None]) -> None:
         """One node or pod; whatever fails rests and comes again, and nobody else hears of it."""
+        failed = True
         try:
             await work
+            failed = False
         except KubeError as error:
             log.warning("node_keeper_failed", uid=uid, error=str(error))
-            self._failed(uid)
         except Exception:
             log.exception("node_keeper_broke", uid=uid)
-            self._failed(uid)
-        else:
-            self._failures.pop(uid, None)
         finally:
-            self._busy.discard(uid)
+            self._tries.end(uid, failed=failed)
             self._news.set()
-
-    def _failed(self, uid: str) -> None:
-        times = self._failures[uid] = self._failures.get(uid, 0) + 1
-        self._rest(uid, min(_LONGEST_REST_S, _FIRST_REST_S * 2.0 ** min(times - 1, 16)))
-
-    def _rest(self, uid: str, seconds: float) -> None:
-        self._rests_until_s[uid] = self._clock.monotonic_s() + seconds
 
     async def _keep(self, node: NodeFacts, change: Change, mark: NodeMark | None) -> None:
         async with self._patches:
@@ -353,7 +330,7 @@ class NodeKeeper:
         if objection is None:
             self._said.pop(node.uid, None)
             return True
-        self._rest(node.uid, _REFUSED_REST_S)
+        self._tries.rest(node.uid, _REFUSED_REST_S)
         if self._said.get(node.uid) != objection:
             self._said[node.uid] = objection
             log.error("node_not_touched", node=node.name, objection=objection)
@@ -367,7 +344,7 @@ class NodeKeeper:
         if node is None or not is_tainted(node):
             return  # taint first: what is found on it afterwards is all there will be
         for pod in self._pods.on_node(node.name):
-            if self._may_try(pod.uid) and self._goes(pod, mark):
+            if self._tries.may(pod.uid) and self._goes(pod, mark):
                 self._start(group, pod.uid, self._evict(mark.instance_id, node.uid, pod))
 
     def _goes(self, pod: PodFacts, mark: NodeMark) -> bool:
@@ -384,7 +361,7 @@ class NodeKeeper:
         async with self._evictions:
             mark, node = self._mark_of(instance_id), self._node_of(instance_id)
             if mark is None or node is None or node.uid != node_uid or not self._may_touch(node):
-                self._rest(pod.uid, _REFUSED_REST_S)
+                self._tries.rest(pod.uid, _REFUSED_REST_S)
                 return
             left_s = mark.deadline_s - self._clock.now_s()
             own_s = _DEFAULT_GRACE_S if pod.grace_s is None else pod.grace_s
@@ -399,10 +376,10 @@ class NodeKeeper:
             except TooMany as held:
                 self._rest_for_budget(pod.uid, held.retry_after_s, left_s)
                 return
-        self._rest(pod.uid, _LONGEST_REST_S)  # until the watch shows that it goes
+        self._tries.rest(pod.uid, LONGEST_REST_S)  # until the watch shows that it goes
 
     def _rest_for_budget(self, uid: str, retry_after_s: float | None, left_s: float) -> None:
         """A budget is asked again in a while, and overruled in time."""
-        wait_s = min(_LONGEST_REST_S, max(_BUDGET_REST_S, retry_after_s or 0.0))
+        wait_s = min(LONGEST_REST_S, max(_BUDGET_REST_S, retry_after_s or 0.0))
         until_forced_s = left_s - FORCE_S
-        self._rest(uid, min(wait_s, until_forced_s) if until_forced_s > 0 else _FIRST_REST_S)
+        self._tries.rest(uid, min(wait_s, until_forced_s) if until_forced_s > 0 else FIRST_REST_S)

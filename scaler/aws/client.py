@@ -5,13 +5,15 @@ made by `open_aws`, in one thread: a session is not safe between threads, a clie
 read time-outs (KP#9318: without them a call hangs for ever). Long polls of SQS hold a thread for as long as they wait, so they
 have threads of their own. Retries are the SDK's "standard" ones, short: callers are level-based and come again. One call is
 never repeated by the SDK: the end of an instance with decrement, of which AWS does not say that a repeat decrements once.
-Invariants: an answer's Date header moves `ahead_s`, that of a refusal too, so that a wrong clock shows where it hurts.
+Invariants: an answer's Date header moves `ahead_s`, that of a refusal too, so that a wrong clock shows where it hurts. Whether
+something may be changed is asked for each attempt right before it is sent, in its thread: calls wait for threads, and for the
+SDK's retries, and a process that was stopped meanwhile may have been succeeded.
 Non-goals: what an answer means to a fleet.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
@@ -31,6 +33,8 @@ SERVICES = ("autoscaling", "ec2", "eks", "sqs")
 ONCE = frozenset({("autoscaling", "TerminateInstanceInAutoScalingGroup")})
 """Calls that the SDK must not repeat by itself; see the module's docstring."""
 
+_READING = ("Describe", "List", "Get", "Receive")
+"""Beginnings of operations that change nothing."""
 _POLLS = frozenset({("sqs", "ReceiveMessage")})
 _POLL_THREADS = 4
 _CONNECT_S = 3.0
@@ -40,6 +44,10 @@ _POLL_READ_S = 30.0
 _ATTEMPTS = 3
 _ROUND_TRIP_S = 5.0
 """Of a slower answer nobody knows when its Date was written: it says nothing of the clock."""
+
+
+class HeldBack(Exception):
+    """Not sent: this process may not change anything now."""
 
 
 class BotoAws:
@@ -129,9 +137,17 @@ class BotoAws:
         return AwsError(f"{operation}: {code}: {message}", fault=fault, code=code, operation=operation)
 
 
-def open_aws(region: str, *, clock: Clock, endpoint_url: str | None = None, threads: int = 16) -> BotoAws:
+def open_aws(
+    region: str,
+    *,
+    clock: Clock,
+    endpoint_url: str | None = None,
+    threads: int = 16,
+    may_write: Callable[[], bool] | None = None,
+) -> BotoAws:
     """One region of the account that the environment's credentials belong to; `endpoint_url` for another server than AWS.
 
+    `may_write`: whether this process may change anything, asked in the calling threads; default: always.
     Blocks for the second or two that boto3 takes to load.
     """
     import boto3
@@ -144,7 +160,21 @@ def open_aws(region: str, *, clock: Clock, endpoint_url: str | None = None, thre
         name: session.client(name, endpoint_url=endpoint_url, config=_config(name, threads, attempts=1))
         for name in sorted({service for service, _ in ONCE})
     }
+    if may_write is not None:
+        for client in (*clients.values(), *once.values()):
+            _guard(client, may_write)
     return BotoAws(clients, once, clock=clock, threads=threads)
+
+
+def _guard(client: "BaseClient", may_write: Callable[[], bool]) -> None:
+    """The SDK emits `before-send.<service>.<operation>` for each attempt; what a handler raises ends the call."""
+
+    def before_send(event_name: str, **_: object) -> None:
+        operation = event_name.rpartition(".")[2]
+        if not operation.startswith(_READING) and not may_write():
+            raise HeldBack(f"{operation} is held back: this process does not lead")
+
+    client.meta.events.register("before-send", before_send)
 
 
 def _config(service: str, threads: int, attempts: int = _ATTEMPTS) -> "Config":
@@ -173,7 +203,7 @@ def _failures() -> tuple[type[Exception], ...]:
     from botocore.exceptions import BotoCoreError, ClientError
     from botocore.parsers import ResponseParserError
 
-    return BotoCoreError, ClientError, ResponseParserError
+    return BotoCoreError, ClientError, ResponseParserError, HeldBack
 
 
 def _fault_without_answer(error: Exception) -> AwsFault:
@@ -188,6 +218,6 @@ def _fault_without_answer(error: Exception) -> AwsFault:
             exceptions.TokenRetrievalError,
         ): AwsFault.AUTHORISATION,
         (exceptions.ParamValidationError, exceptions.InvalidRegionError): AwsFault.CONFIGURATION,
-        (exceptions.ConnectionError, exceptions.HTTPClientError, ResponseParserError): AwsFault.UNREACHABLE,
+        (exceptions.ConnectionError, exceptions.HTTPClientError, ResponseParserError, HeldBack): AwsFault.UNREACHABLE,
     }
     return next((fault for kinds, fault in by_kind.items() if isinstance(error, kinds)), AwsFault.UNKNOWN)

@@ -28,6 +28,7 @@ def to_spec(fleet: RolloutFleet) -> FleetSpec:
         labels=dict(fleet.metadata.labels),
         trainers=tuple(map(_trainer, spec.trainers)),
         namespace=fleet.metadata.namespace or "",
+        priority=spec.priority,
     )
 
 

@@ -140,6 +140,9 @@ class Spec(YamlModel):
     `kubectl patch rfleet NAME --type merge -p '{"spec":{"paused":true}}'`."""
     dry_run: Flag = True
     """Decide and explain, but change nothing. Default true: a new fleet shows what it would do before it may do it."""
+    priority: Count = 0
+    """Between fleets that share a pool: while room is short the higher one is served first. Default 0: they are served as they
+    come."""
     job: Job
     """The rules of the job's ledger."""
     ledger: Annotated[LedgerStore, Field(json_schema_extra=RESTART)]

@@ -1,7 +1,8 @@
 """How replicas end: what must follow from notices, deadlines, finished drains and launches that failed.
 
 Policy, at most one command for a replica:
-* noticed, not yet draining by that deadline -> DrainReplica with the notice's deadline, until the snapshot shows it;
+* noticed, not yet draining by that deadline -> DrainReplica with the notice's deadline, until the snapshot shows it; one that is
+  being ended already too, while its worker still holds units;
 * past its deadline and not drained -> ReleaseReplicaWork, so that its units go on elsewhere;
 * noticed and handed over, or `DETACH_BEFORE_S` before its deadline, in a group that would replace it -> DetachReplica;
 * taken by the cloud -> never ended by us (the refund of its first hour would be lost) before deadline + `reap_after_s`;
@@ -82,7 +83,7 @@ def goes_by_itself(replica: ReplicaView) -> bool:
 def _noticed(world: StageWorld, replica: ReplicaView) -> Command | None:
     deadline_s = notice_deadline_s(replica, world.now_s)
     if replica.phase is ReplicaPhase.TERMINATING:
-        return _release(world, replica, deadline_s) if replica.running_units > 0 else None
+        return _hand_over(world, replica, deadline_s) if replica.running_units > 0 else None
     if not _shows_drain_by(replica, deadline_s) and world.now_s < deadline_s:
         return _drain_for_notice(world, replica, deadline_s)
     if not goes_by_itself(replica):
@@ -92,6 +93,13 @@ def _noticed(world: StageWorld, replica: ReplicaView) -> Command | None:
     if leaves_by_us(world, replica) and _is_time_to_leave(world, replica, deadline_s):
         return _detach(world, replica)
     return _reap(world, replica, deadline_s)
+
+
+def _hand_over(world: StageWorld, replica: ReplicaView, deadline_s: float) -> Command | None:
+    """Of one that others end already: who evicts at once, as Karpenter does, leaves its worker running for a while."""
+    if replica.instance_ids and not _shows_drain_by(replica, deadline_s) and world.now_s < deadline_s:
+        return _drain_for_notice(world, replica, deadline_s)
+    return _release(world, replica, deadline_s)
 
 
 def _holds_work(replica: ReplicaView) -> bool:

@@ -51,11 +51,18 @@ _WATCH_GRACE_S = 15.0
 
 
 def open_api(
-    kubeconfig: Path | None, *, clock: Clock, qps: float = 200.0, burst: int = 400, time_out_s: float = 10.0
+    kubeconfig: Path | None,
+    *,
+    clock: Clock,
+    qps: float = 200.0,
+    burst: int = 400,
+    time_out_s: float = 10.0,
+    may_write: Callable[[], bool] | None = None,
 ) -> KubeApi:
     """A client of the cluster of a kubeconfig, or of the one that this pod runs in (None). Connects at the first call.
 
-    Leases have a lane of their own: 10 requests a second, their own connections.
+    Leases have a lane of their own: 10 requests a second, their own connections. `may_write`: whether this process may change
+    anything but leases, asked once more when a request's turn has come; default: always.
     """
     return connect(
         FromPod() if kubeconfig is None else FromKubeconfig(kubeconfig),
@@ -63,16 +70,25 @@ def open_api(
         qps=qps,
         burst=burst,
         time_out_s=time_out_s,
+        may_write=may_write,
     )
 
 
-def connect(loader: Loader, *, clock: Clock, qps: float, burst: int, time_out_s: float) -> KubeApi:
+def connect(
+    loader: Loader,
+    *,
+    clock: Clock,
+    qps: float,
+    burst: int,
+    time_out_s: float,
+    may_write: Callable[[], bool] | None = None,
+) -> KubeApi:
     """As `open_api`, with a configuration from elsewhere."""
     credentials = Credentials(loader, clock)
     work = Turnstile(clock, per_s=qps, burst=burst, at_once=_AT_ONCE)
     leases = Turnstile(clock, per_s=_LEASE_PER_S, burst=_LEASE_BURST, at_once=_LEASE_AT_ONCE)
     return _HttpApi(
-        Wire(credentials, clock, work, time_out_s),
+        Wire(credentials, clock, work, time_out_s, may_write),
         Wire(credentials, clock, leases, time_out_s),
     )
 

@@ -59,7 +59,16 @@ class Request:
 class Wire:
     """A lane. `sent` is called before each request that goes out, `ahead` with what a Date header says."""
 
-    def __init__(self, credentials: Credentials, clock: Clock, turnstile: Turnstile, time_out_s: float) -> None:
+    def __init__(
+        self,
+        credentials: Credentials,
+        clock: Clock,
+        turnstile: Turnstile,
+        time_out_s: float,
+        may_write: Callable[[], bool] | None = None,
+    ) -> None:
+        """`may_write`: whether this process may change anything, asked right before each request; default: always."""
+        self._may_write = may_write
         self._credentials = credentials
         self._clock = clock
         self._turnstile = turnstile
@@ -118,6 +127,8 @@ class Wire:
         anew: bool,
     ) -> T:
         configuration = await self._credentials.fresh(anew=anew)
+        if self._may_write is not None and not request.reads and not self._may_write():
+            raise KubeUnreachable(f"{request.method} {request.path} is held back: this process does not lead")
         sent()
         began_s = self._clock.now_s()
         try:

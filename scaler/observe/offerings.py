@@ -33,6 +33,12 @@ class _Record:
     reclaiming_at_s: float | None = None
 
 
+def _both(one: _Record, other: _Record) -> _Record:
+    """Of two rows of refusals the latest and the longest: an old, long one must not hide a new one."""
+    times = [each.refused_at_s for each in (one, other) if each.refused_at_s is not None]
+    return _Record(refused_at_s=max(times, default=None), refusals=max(one.refusals, other.refusals))
+
+
 class OfferingMemory:
     """Refusals and reclaims by (pool, offering id); lost with the process, and that is harmless."""
 
@@ -94,7 +100,8 @@ class OfferingMemory:
         quota = self._get(_ANYWHERE, _way_of_buying(offering.offering_id))
         price, refused_at_s = self._told.get(pool, {}).get(offering.offering_id, (None, None))
         seen = _Record() if refused_at_s is None else _Record(refused_at_s=refused_at_s, refusals=1)
-        worse = max(record, quota, seen, key=lambda each: (each.refusals, each.refused_at_s or 0.0))
+        own = _both(record, quota)
+        worse = max(own, seen, key=lambda each: (each.refusals, each.refused_at_s or 0.0))
         return OfferingView(
             offering=offering if price is None else replace(offering, price_usd_per_h=price),
             refused_at_s=worse.refused_at_s,

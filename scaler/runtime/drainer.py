@@ -6,6 +6,7 @@ epoch in the ledger ends this one: `StaleEpoch` passes through.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from scaler.act.base import PoolObservation
@@ -86,13 +87,14 @@ class Drainer:
             if gone or (reading is not None and _is_shown(order, reading)):
                 self._drop(order.replica_id)
 
-    async def mark(self, reading: LedgerReading | None) -> None:
-        """Mark every worker with an order draining, in one go. Orders without a registered worker wait."""
+    async def mark(self, reading: LedgerReading | None, held: AbstractSet[str] = frozenset()) -> None:
+        """Mark every worker with an order draining, in one go. Orders without a registered worker wait, and so do `held` ones."""
+        orders = [order for replica_id, order in self._orders.items() if replica_id not in held]
         if reading is None:
-            for order in self._orders.values():
+            for order in orders:
                 self._report(order, Outcome.WAITING, "the ledger has not answered yet")
             return
-        workers = [(order, _worker_of(order, reading.workers)) for order in self._orders.values()]
+        workers = [(order, _worker_of(order, reading.workers)) for order in orders]
         for order, worker in workers:
             if worker is None:
                 self._report(order, Outcome.WAITING, "its worker has not registered")

@@ -17,11 +17,14 @@ from scaler.model.plan import (
     DrainReplica,
     LaunchReplica,
     Plan,
+    Reason,
+    ReasonCode,
     ReleaseReplicaWork,
     TerminateReplica,
     UndrainReplica,
 )
 from scaler.model.spec import FleetSpec
+from scaler.observe.drain_orders import DrainOrder
 from scaler.observe.ledger_watch import LedgerReading
 from scaler.runtime.drainer import Drainer
 from scaler.runtime.ender import Ender
@@ -81,8 +84,9 @@ class Executor:
         could not be written.
         """
         commands = self._allowed(plan.commands, seq)
+        self._withdraw_launches()
         self.drainer.expect(_only(commands, DrainReplica), seq)
-        await self.drainer.mark(world.reading)
+        await self.drainer.mark(world.reading, held=self._held())
         await self.drainer.undrain(_only(commands, UndrainReplica), seq)
         await self.drainer.release(_only(commands, ReleaseReplicaWork), seq)
         ends = _only(commands, TerminateReplica)
@@ -103,12 +107,36 @@ class Executor:
                 self.outcomes.record(command, seq, Outcome.PRECONDITION, objection)
         return allowed
 
+    def _withdraw_launches(self) -> None:
+        """What is learnt of trainers after a launch was intended holds for it too."""
+        for intent in self.launcher.unanswered:
+            if self.objection(intent.command) is not None:
+                self.launcher.forget(intent.token)
+
+    def _held(self) -> frozenset[str]:
+        """Replicas whose order to drain waits, since something speaks against it now."""
+        orders = self.drainer.orders.items()
+        return frozenset(replica_id for replica_id, order in orders if self.objection(_command_of(order)) is not None)
+
     def _forget(self, requests: Iterable[TerminateReplica], seq: int) -> None:
         """Before launches are called for: a request that is given up is not repeated."""
         for request in requests:
             forgotten = self.launcher.forget(request.replica_id)
             outcome = Outcome.DONE if forgotten else Outcome.ALREADY
             self.outcomes.record(request, seq, outcome, "request forgotten")
+
+
+def _command_of(order: DrainOrder) -> DrainReplica:
+    reason = Reason(code=ReasonCode.NOTICE, message=order.reason)
+    return DrainReplica(
+        stage=order.stage,
+        pool=order.pool,
+        replica_id=order.replica_id,
+        worker=None,
+        instance_ids=order.instance_ids,
+        deadline_s=order.deadline_s,
+        reason=reason,
+    )
 
 
 def _only(commands: Iterable[Command], kind: type[C]) -> list[C]:

@@ -6,7 +6,7 @@ they answer is written with the next tick, and losing that costs one harmless re
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -79,6 +79,11 @@ class Launcher:
         """Launches that nothing has settled yet."""
         return tuple(self._intents.values())
 
+    @property
+    def unanswered(self) -> tuple[Intent, ...]:
+        """Those that nobody has answered, and that no call is under way for."""
+        return tuple(each for each in self.intents if each.answered_at_s is None and each.token not in self._in_flight)
+
     def adopt(self, intents: Iterable[Intent]) -> None:
         """Take over what an earlier controller left."""
         self._intents |= {intent.token: intent for intent in intents}
@@ -113,20 +118,25 @@ class Launcher:
     def start(self, group: asyncio.TaskGroup, actors: Mapping[str, PoolActor], seq: int) -> None:
         """Call for every launch that is neither answered nor being called for; returns at once."""
         if not self._urgent():
-            self._start(group, actors, seq)
+            self._start(group, actors, seq, self.intents)
         elif not self._giving_way:
             self._giving_way = True
-            group.create_task(self._start_later(group, actors, seq))
+            group.create_task(self._start_later(group, actors, seq, self.intents))
 
-    async def _start_later(self, group: asyncio.TaskGroup, actors: Mapping[str, PoolActor], seq: int) -> None:
+    async def _start_later(
+        self, group: asyncio.TaskGroup, actors: Mapping[str, PoolActor], seq: int, intents: Sequence[Intent]
+    ) -> None:
+        """These only: what was intended since may not be in the journal, or be wanted of a paused fleet."""
         until_s = self._clock.monotonic_s() + _GIVES_WAY_S
         while self._urgent() and self._clock.monotonic_s() < until_s:
             await self._clock.sleep(_GIVES_WAY_LOOK_S)
         self._giving_way = False
-        self._start(group, actors, seq)
+        self._start(group, actors, seq, [each for each in intents if each.token in self._intents])
 
-    def _start(self, group: asyncio.TaskGroup, actors: Mapping[str, PoolActor], seq: int) -> None:
-        for intent in self.intents:
+    def _start(
+        self, group: asyncio.TaskGroup, actors: Mapping[str, PoolActor], seq: int, intents: Sequence[Intent]
+    ) -> None:
+        for intent in intents:
             if self._is_due(intent) and intent.command.pool in actors:
                 decision = self._decisions.setdefault(intent.token, seq)
                 self._in_flight.add(intent.token)
@@ -135,7 +145,7 @@ class Launcher:
     async def replay(self, actors: Mapping[str, PoolActor], seq: int) -> None:
         """Repeat what was never answered, and wait for it."""
         async with asyncio.TaskGroup() as group:
-            self._start(group, actors, seq)
+            self._start(group, actors, seq, self.intents)
 
     async def _launch(self, intent: Intent, actor: PoolActor, seq: int) -> None:
         command = intent.command

@@ -190,6 +190,23 @@ async def test_the_end_of_an_instance_is_asked_for_once_whatever_comes_back() ->
     await aws.close()
 
 
+async def test_who_does_not_lead_any_more_sends_nothing_that_changes_anything() -> None:
+    """Asked for each attempt: a process that was stopped in between may have been succeeded."""
+    leads = [True, True, False]
+    aws = open_aws(REGION, clock=FakeClock(), endpoint_url="http://127.0.0.1:1", may_write=lambda: leads.pop(0))
+    sent: list[str] = []
+    for client in aws._clients.values():
+        client.meta.events.register_last("before-send", lambda event_name, **_: sent.append(event_name))
+    with pytest.raises(AwsError, match="LaunchInstances is held back") as caught:
+        await aws.call("autoscaling", "LaunchInstances", AutoScalingGroupName="g", RequestedCapacity=1, ClientToken="t")
+    assert caught.value.fault is AwsFault.UNREACHABLE, "whether an earlier attempt was carried out is not known"
+    with pytest.raises(AwsError):
+        await aws.call("ec2", "DescribeInstances")
+    operations = [name.rpartition(".")[2] for name in sent]
+    assert operations == ["LaunchInstances"] * 2 + ["DescribeInstances"] * 3
+    await aws.close()
+
+
 def test_importing_the_client_does_not_load_boto3() -> None:
     code = "import sys, scaler.aws.client, scaler.act.registry; sys.exit('boto3' in sys.modules or 'botocore' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

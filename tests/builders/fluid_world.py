@@ -6,6 +6,7 @@ Launches take `launch_s`; a ready replica makes `goodput_per_s` samples while ad
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.plan import DrainReplica, LaunchReplica, Memory, TerminateReplica, UndrainReplica
@@ -35,7 +36,7 @@ class FluidWorld:
     sizes: list[int] = field(default_factory=list)
     depths: list[float] = field(default_factory=list)
 
-    def run(self, seconds: float) -> "FluidWorld":
+    def run(self, seconds: float) -> Self:
         for _ in range(int(seconds / TICK_S)):
             self._tick()
         return self

@@ -116,6 +116,15 @@ REQUESTED, LAUNCHING, LOADING = ReplicaPhase.REQUESTED, ReplicaPhase.LAUNCHING, 
             ["ceiling 9 -> 4", "step_down 4 -> 10"],
             id="bug 85: a lowered ceiling is reached in steps",
         ),
+        pytest.param(
+            7,
+            7,
+            {"max_spend_usd_per_h": 2.0, "max_step_down": 2},
+            {},
+            5,
+            ["spend 7 -> 2", "step_down 2 -> 5"],
+            id="bug 85: and so is a lowered spend cap",
+        ),
     ],
 )
 def test_rails_have_the_last_word(

@@ -101,6 +101,29 @@ async def test_a_call_is_repeated_only_where_that_is_harmless(tmp_path: Path, ca
         assert first == "no answer" or sum(api.counts().values()) == len(server.seen)
 
 
+@pytest.mark.parametrize("call", CALLS)
+async def test_who_does_not_lead_reads_and_writes_nothing_but_leases(tmp_path: Path, call: str) -> None:
+    async with facing(tmp_path, OK, OK, may_write=lambda: False) as (api, server):
+        if call == "get":
+            await CALLS[call](api)
+        else:
+            with pytest.raises(KubeUnreachable, match="does not lead"):
+                await CALLS[call](api)
+        assert len(server.seen) == sum(api.counts().values()) == (call == "get")
+        await api.replace(LEASES, "m", BODY, namespace="ns")
+
+
+async def test_leadership_is_asked_for_when_a_requests_turn_has_come(tmp_path: Path) -> None:
+    leads = True
+    async with facing(tmp_path, OK, OK, qps=5.0, burst=1, may_write=lambda: leads) as (api, server):
+        calls = [asyncio.ensure_future(CALLS["create"](api)) for _ in range(2)]
+        await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        leads = False
+        told = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(each) for each in told] == [dict, KubeUnreachable]
+        assert len(server.seen) == 1
+
+
 async def test_a_half_open_connection_is_found_by_its_silence_and_a_read_gets_its_answer_by_another(
     tmp_path: Path,
 ) -> None:

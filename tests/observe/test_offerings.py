@@ -73,3 +73,12 @@ def test_a_quota_is_every_pools_until_something_of_that_kind_is_launched() -> No
     assert [memory.views(pool, [OFFERING])[0].refusals for pool in ("a", "b")] == [1, 1]
     memory.launched("b", OFFERING.offering_id)
     assert [memory.views(pool, [OFFERING])[0].refusals for pool in ("a", "b")] == [0, 0]
+
+
+def test_a_new_quota_is_not_hidden_by_an_old_and_longer_row_of_refusals() -> None:
+    memory = OfferingMemory()
+    for at_s in (1.0, 2.0, 3.0):
+        memory.refused("pool", OFFERING.offering_id, at_s)
+    memory.out_of_quota(OFFERING.offering_id, 500.0)
+    (view,) = memory.views("pool", [OFFERING])
+    assert (view.refused_at_s, view.refusals) == (500.0, 3)

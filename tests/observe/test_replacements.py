@@ -1,6 +1,7 @@
 """Replacements that come by themselves: what is counted is what will be there, whatever comes in whatever order."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from scaler.decide.world import is_noticed
 from scaler.model.capacity import COUNTS_AS_CAPACITY, ReplicaPhase
-from scaler.model.interruption import InterruptionNotice, NoticeKind
+from scaler.model.interruption import NoticeKind
 from scaler.model.snapshot import ReplicaView
 from scaler.model.spec import Duties, PoolSpec
 from scaler.observe.replacements import Replacements
@@ -20,13 +21,12 @@ READY, DRAINED, TERMINATING = ReplicaPhase.READY, ReplicaPhase.DRAINED, ReplicaP
 HINT = a_notice(kind=NoticeKind.REBALANCE_RECOMMENDATION, deadline_s=None)
 
 
-def there(name: str, *, at_s: float = 0.0, notice: InterruptionNotice | None = None, **facts: object) -> ReplicaView:
-    given: dict[str, object] = {"launched_at_s": at_s, "notice": notice} | facts
-    return a_replica(name, facts.pop("phase", READY), **{k: v for k, v in given.items() if k != "phase"})  # type: ignore[arg-type]
+def there(name: str, *, phase: ReplicaPhase = READY, at_s: float = 0.0, **facts: Any) -> ReplicaView:
+    return a_replica(name, phase, launched_at_s=at_s, **facts)
 
 
-def noticed(name: str, at_s: float = NOW_S, **facts: object) -> ReplicaView:
-    return there(name, notice=a_notice(f"i-{name}", noticed_at_s=at_s, deadline_s=at_s + 120), **facts)
+def noticed(name: str, at_s: float = NOW_S) -> ReplicaView:
+    return there(name, notice=a_notice(f"i-{name}", noticed_at_s=at_s, deadline_s=at_s + 120))
 
 
 @dataclass

@@ -155,6 +155,13 @@ def test_bug_088_nothing_but_times_and_the_last_plan_comes_from_the_status_befor
     assert after == fresh
 
 
+def test_bug_088_a_newer_plan_takes_the_place_of_the_last_one_at_once() -> None:
+    up = a_status(a_readout(a_world_of(some_replicas(1)), a_fleet_spec(3)))
+    newer = a_readout(a_world_of(some_replicas(1)), a_fleet_spec(2), decided_at_s=NOW_S + 60)
+    plan = a_status(newer, previous=up)["lastPlan"]
+    assert ([each["kind"] for each in plan["commands"]], plan["decidedAt"]) == (["launch"], timestamp(NOW_S + 60))
+
+
 def test_the_last_plan_stays_while_nothing_newer_was_asked_for() -> None:
     up = a_status(a_readout(a_world_of(some_replicas(1)), a_fleet_spec(3)))
     assert [each["kind"] for each in up["lastPlan"]["commands"]] == ["launch", "launch"]

@@ -49,6 +49,8 @@ class Deployment:
         self._settings = settings
         self._clock = clock
         self._object = CountedObject(settings, resource=DEPLOYMENTS, count=_replicas, clock=clock)
+        self._turn = asyncio.Lock()
+        """Removals take turns: of two at once each would give its pod the cost that nobody has yet."""
 
     async def observe(self) -> WorkerSetView:
         """All pods; also tells new pods their tokens, and takes old costs away.
@@ -87,6 +89,10 @@ class Deployment:
 
     async def remove(self, replica_key: str) -> bool:
         """The next step of taking this pod out, or a launch that waits; see the module's docstring."""
+        async with self._turn:
+            return await self._remove(replica_key)
+
+    async def _remove(self, replica_key: str) -> bool:
         body = await self._object.read()
         noted = self._object.notes_of(body)
         pods = await self._listed(body)
@@ -102,7 +108,7 @@ class Deployment:
             await self._check_that_it_goes(body, victim, pods)
             return False
         others = [pod for pod in pods if pod is not victim and active(pod)]
-        if cost(victim) > HIGHEST_MARK:
+        if cost(victim) > HIGHEST_MARK or any(cost(pod) == cost(victim) for pod in others):
             # The count falls at a later call: the controller may see the pod change after the count.
             await self._mark(victim, next_mark(others))
         else:

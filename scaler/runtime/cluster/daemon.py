@@ -10,6 +10,7 @@ import asyncio
 import signal
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from scaler.config.scalars import split_address
 from scaler.interruptions.base import NoticeSource
 from scaler.interruptions.registry import make_source
 from scaler.kube.api import open_api
-from scaler.kube.contract import NAMESPACES, KubeApi
+from scaler.kube.contract import NAMESPACES, KubeApi, KubeError
 from scaler.kube.indexes import WatchedNodes, WatchedPods
 from scaler.kube.lease import LeaderElector
 from scaler.model.clock import Clock
@@ -39,6 +40,10 @@ from scaler.runtime.status import status_json
 from scaler.telemetry.fleets import Fleets, Requests
 
 log = structlog.get_logger()
+
+_CALLS_END_S = 3.0
+"""Less than the lease has left: who waits for it loses nothing."""
+_ASK_AGAIN_S = 2.0
 
 
 class ClusterDaemon:
@@ -68,7 +73,9 @@ class ClusterDaemon:
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(each, stopped.set)
         api = self._settings.spec.api
-        kube = open_api(self._kubeconfig, clock=self._clock, qps=float(api.requests_per_s), burst=api.burst)
+        kube = open_api(
+            self._kubeconfig, clock=self._clock, qps=float(api.requests_per_s), burst=api.burst, may_write=self._leads
+        )
         aws = await self._open_aws()
         self._registry.register(Requests(kube.counts, aws.counts if aws is not None else dict))
         try:
@@ -81,14 +88,20 @@ class ClusterDaemon:
                 stop.cancel()
                 work.cancel()
         finally:
-            if self._elector is not None:
-                await self._elector.release()
+            await self._hand_over(aws)
             await self._http.stop()
             await kube.close()
-            if aws is not None:
-                await aws.close()
         log.info("controller_stopped")
         return 0
+
+    async def _hand_over(self, aws: Aws | None) -> None:
+        """Let calls that are out end before another leads; nothing new is sent meanwhile."""
+        if aws is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CALLS_END_S):
+                    await aws.close()
+        if self._elector is not None:
+            await self._elector.release()
 
     async def _open_aws(self) -> Aws | None:
         access = self._settings.spec.aws
@@ -97,7 +110,7 @@ class ClusterDaemon:
         from scaler.aws.client import open_aws
 
         return await asyncio.to_thread(
-            lambda: open_aws(access.region, clock=self._clock, endpoint_url=access.endpoint_url)
+            lambda: open_aws(access.region, clock=self._clock, endpoint_url=access.endpoint_url, may_write=self._leads)
         )
 
     async def _serve(self, kube: KubeApi, aws: Aws | None) -> None:
@@ -115,11 +128,11 @@ class ClusterDaemon:
             group.create_task(pods.run())
             group.create_task(fleets.run())
             log.info("standby", lease=f"{spec.election.namespace}/{spec.election.name}", identity=elector.identity)
+            sources = await self._sources(kube, aws, nodes, owners)
             epoch = await elector.acquire()
             self._led_from_s = clock.monotonic_s()
             log.info("leading", epoch=epoch)
             group.create_task(elector.hold())
-            sources = await self._sources(kube, aws, nodes, owners)
             theirs = kube.ahead_s if aws is None else aws.ahead_s
             skews = {name: kube.ahead_s if name == "nodes" else theirs for name in sources}
             hub = NoticeHub(NoticeWatch(sources, clock, ahead_s=skews), clock)
@@ -140,13 +153,14 @@ class ClusterDaemon:
 
     async def _follow(self, fleets: FleetSource, shared: Shared, epoch: int, group: asyncio.TaskGroup) -> None:
         """A runner for each fleet that comes; the one of a fleet that goes ends by itself."""
+        running: dict[str, asyncio.Task[None]] = {}
         while True:
             for turn in await fleets.turns():
                 if turn.turn is Turn.ADDED:
                     runner = FleetRunner(shared, turn.key, epoch=epoch, identity=self._identity)
                     self._runners[turn.key] = runner
                     self._registries[runner.name] = runner.metrics.registry
-                    group.create_task(runner.run())
+                    running[runner.name] = group.create_task(_after(running.get(runner.name), runner))
                 elif turn.key in self._runners:
                     gone = self._runners.pop(turn.key)
                     gone.stop()
@@ -173,10 +187,22 @@ class ClusterDaemon:
                 aws=aws,
                 queue_url=notices.queue.url,
                 dead_letter_url=notices.queue.dead_letter_url,
-                cluster_uid=await cluster_uid(kube),
+                cluster_uid=await self._cluster_uid(kube),
                 owner=owners,
             )
         return {name: make_source(name, settings, clock=self._clock) for name, settings in found.items()}
+
+    async def _cluster_uid(self, kube: KubeApi) -> str:
+        """Asked for as standby: nothing but the lease stands between a new leader and its work."""
+        while True:
+            try:
+                return await cluster_uid(kube)
+            except KubeError as error:
+                log.warning("cluster_unknown", error=str(error))
+                await self._clock.sleep(_ASK_AGAIN_S)
+
+    def _leads(self) -> bool:
+        return self._elector is not None and self._elector.leading
 
     def _alive(self) -> Verdict:
         if self._led_from_s is None:
@@ -193,13 +219,13 @@ class ClusterDaemon:
         ]
 
     def _ready(self) -> Verdict:
-        if self._elector is None or not self._elector.leading:
+        if not self._leads():
             return Verdict(ok=False, message="standby: another controller acts")
         return Verdict(ok=True, message="leading")
 
     def _status(self, last: int) -> dict[str, Any]:
         return {
-            "leading": self._elector is not None and self._elector.leading,
+            "leading": self._leads(),
             "identity": self._identity,
             "leader_epoch": self._elector.epoch if self._elector else 0,
             "fleets": {
@@ -213,6 +239,13 @@ class ClusterDaemon:
                 for runner in self._runners.values()
             },
         }
+
+
+async def _after(before: asyncio.Task[None] | None, runner: FleetRunner) -> None:
+    """A fleet that is made anew under its name begins once nothing of the old one is left."""
+    if before is not None:
+        await asyncio.wait((before,))
+    await runner.run()
 
 
 async def cluster_uid(kube: KubeApi) -> str:

@@ -1,12 +1,15 @@
 """One fleet of a cluster: its configuration, controller, nodes, guard, status and Events, in a task group of their own.
 
 Policy: a fleet that breaks is begun anew after a while, and no other fleet hears of it; only a lost leadership, or a later
-leader's epoch, is everybody's. A fleet that was deleted is let go: nothing of its capacity is touched.
-Invariants: nothing is decided before the journal carries our epoch.
+leader of this cluster, is everybody's. A ledger that knows a later epoch while we lead has another cluster's controller at work,
+or had one: that fleet rests, until we have led for so long that a new epoch, which begins at the time of day, is worth the
+process's new start. A fleet that was deleted is let go: nothing of its capacity is touched.
+Invariants: nothing is decided before the journal carries our epoch, and nodes and pods have been listed.
 """
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -19,7 +22,8 @@ from scaler.decide import decide
 from scaler.guard.protect import Protector
 from scaler.guard.watch import GuardWatch, trainers_of
 from scaler.kube.contract import ROLLOUT_FLEETS, NotFound
-from scaler.kube.facts import FLEET_LABEL, NodeFacts
+from scaler.kube.facts import FLEET_LABEL, NodeFacts, PodFacts
+from scaler.kube.waiting import within
 from scaler.ledger.contract import Ledger, StaleEpoch
 from scaler.ledger.registry import open_ledger
 from scaler.model.job import JobSettings
@@ -29,10 +33,11 @@ from scaler.observe.registry import open_source
 from scaler.observe.signals import SignalSource, SourceContext
 from scaler.observe.trainers import Ports, TrainerObserver
 from scaler.runtime.averaging import averaged_over_s
-from scaler.runtime.cluster.kube_journal import KubeJournal
+from scaler.runtime.cluster.kube_journal import KubeJournal, Succeeded
 from scaler.runtime.cluster.pools import ClusterActors, places_of
 from scaler.runtime.cluster.reporter import Reporter
 from scaler.runtime.cluster.shared import Shared
+from scaler.runtime.cluster.worker_pods import workers_of
 from scaler.runtime.drainer import Drainer
 from scaler.runtime.ender import Ender
 from scaler.runtime.executor import Executor
@@ -57,6 +62,8 @@ log = structlog.get_logger()
 
 _FIRST_RETRY_S = 2.0
 _LONGEST_RETRY_S = 60.0
+_RESIGN_AFTER_S = 600.0
+_LOOK_S = 0.1
 
 
 class FleetRunner:
@@ -71,7 +78,7 @@ class FleetRunner:
         self._journal: KubeJournal | None = None
         self._config: KubeConfigWatch | None = None
         self._stopped = asyncio.Event()
-        self.began_s = shared.clock.monotonic_s()
+        self._since_s = self.began_s = shared.clock.monotonic_s()
         """When this run of the fleet began, monotonic."""
         self.name = f"{key.namespace}.{key.name}"
         self.metrics = Metrics(shared.clock, lambda: self.readout)
@@ -113,26 +120,57 @@ class FleetRunner:
             try:
                 await self._once()
                 return
-            except* NotFound:
-                log.info("fleet_gone", fleet=self.name)
-                self._stopped.set()
-            except* StaleEpoch:
+            except* Succeeded:
                 raise
+            except* StaleEpoch:
+                if self._is_to_resign():
+                    raise
+                log.exception("fleet_has_another_controller", fleet=self.name, epoch=self._epoch)
             except* Exception:
                 log.exception("fleet_broke", fleet=self.name)
             if self._shared.clock.monotonic_s() - began_s > _LONGEST_RETRY_S:
                 wait_s = _FIRST_RETRY_S
             self._controller = None
-            await self._shared.clock.sleep(wait_s)
+            await self._rest(wait_s)
             wait_s = min(_LONGEST_RETRY_S, 2 * wait_s)
 
-    async def _once(self) -> None:
-        shared, key = self._shared, self._key
+    def _is_to_resign(self) -> bool:
+        """Whether a new epoch is worth its price to all other fleets: they are begun anew with it."""
+        led_s = self._shared.clock.monotonic_s() - self._since_s
+        return led_s > _RESIGN_AFTER_S or not self._shared.leading()
+
+    async def _rest(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await within(self._shared.clock, seconds, self._stopped.wait())
+
+    async def _read_config(self) -> KubeConfigWatch | None:
+        """The fleet's configuration; None: its object is gone."""
+        key = self._key
         config = KubeConfigWatch(
-            shared.kube, namespace=key.namespace, name=key.name, clock=shared.clock, metrics=self.metrics
+            self._shared.kube, namespace=key.namespace, name=key.name, clock=self._shared.clock, metrics=self.metrics
         )
-        await config.start()
+        try:
+            await config.start()
+        except NotFound:
+            return None
+        return config if config.state.uid == key.uid else None
+
+    async def _lists(self) -> None:
+        """Wait until nodes and pods have been listed: who owns an instance, and which are a trainer's, is told by them."""
+        shared = self._shared
+        if shared.nodes.current_at_s is None or shared.pods.current_at_s is None:
+            log.info("waiting_for_lists", fleet=self.name)
+        while shared.nodes.current_at_s is None or shared.pods.current_at_s is None:
+            await shared.clock.sleep(_LOOK_S)
+
+    async def _once(self) -> None:
+        shared = self._shared
+        config = await self._read_config()
+        if config is None:
+            log.info("fleet_gone", fleet=self.name)
+            return
         self._config = config
+        await self._lists()
         self._journal = journal = await self._open_journal()
         fleet = config.fleet
         calls, slow_calls = (LedgerThread(_opener(fleet)) for _ in range(2))
@@ -150,8 +188,8 @@ class FleetRunner:
             for each in (calls, slow_calls):
                 each.close()
             journal.close()
-            shared.hub.leave(self.name)
-            shared.owners.forget(self.name)
+            shared.hub.leave(self._key.uid)
+            shared.owners.forget(self._key.uid)
             self._journal = None
 
     async def _open_journal(self) -> KubeJournal:
@@ -187,7 +225,7 @@ class FleetRunner:
             shared.kube, clock=shared.clock, about=fleet_of(key.namespace, key.name, key.uid), identity=self._identity
         )
         guard, protector = self._guard(config)
-        keeper = self._keeper(protector)
+        keeper = self._keeper(protector, workers_of(lambda: config.fleet))
         actors = ClusterActors(shared, lambda: config.fleet, protector.guards, group)
         reporter = Reporter(
             clock=shared.clock,
@@ -246,7 +284,7 @@ class FleetRunner:
         )
         return watch, protector
 
-    def _keeper(self, protector: Protector) -> NodeKeeper:
+    def _keeper(self, protector: Protector, workers: Callable[[PodFacts], bool]) -> NodeKeeper:
         shared = self._shared
 
         def marked(mark: NodeMark, after_s: float) -> None:
@@ -268,6 +306,7 @@ class FleetRunner:
             objection=objection,
             marked=marked,
             may_act=shared.leading,
+            workers=workers,
         )
 
     def _build(
@@ -297,7 +336,7 @@ class FleetRunner:
             outcomes=outcomes,
             objection=protector.objection,
         )
-        notices = shared.hub.join(self.name, self._wake)
+        notices = shared.hub.join(self._key.uid, self._wake)
         return Controller(
             Parts(
                 clock=clock,
@@ -327,7 +366,7 @@ class FleetRunner:
     def _after(self, readout: Readout, reporter: Reporter) -> None:
         if readout.snapshot is not None:
             replicas = (replica for stage in readout.snapshot.stages for replica in stage.replicas)
-            self._shared.owners.listed(self.name, (each for replica in replicas for each in replica.instance_ids))
+            self._shared.owners.listed(self._key.uid, (each for replica in replicas for each in replica.instance_ids))
         reporter.tick(readout)
 
 

@@ -35,12 +35,12 @@ class NoticeHub:
         self._by_instance: Seen = {}
 
     def join(self, fleet: str, wake: Callable[[], None]) -> "FleetNotices":
-        """A fleet's view; `wake` is called whenever there may be something new."""
+        """A fleet's view, by its UID; `wake` is called whenever there may be something new."""
         self._fleets[fleet] = FleetNotices(self, wake)
         return self._fleets[fleet]
 
     def leave(self, fleet: str) -> None:
-        """The fleet is no more: what it had recorded is asked for no longer."""
+        """The fleet is no more, or begins anew: what it had recorded is asked for no longer."""
         self._fleets.pop(fleet, None)
 
     async def run(self) -> None:

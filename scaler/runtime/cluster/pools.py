@@ -52,21 +52,21 @@ class ClusterActors:
         self._fleet = fleet
         self._guarded = guarded
         self._group = group
-        self._made: dict[str, tuple[object, PoolActor]] = {}
+        self._made: dict[str, tuple[tuple[Pool, int], PoolActor]] = {}
         self._claims: dict[str, WatchedClaims] = {}
 
     async def current(self) -> Mapping[str, PoolActor]:
         """The actors by pool, made anew where something of theirs has changed."""
         fleet = self._fleet()
         specs = {pool.name: pool for stage in to_spec(fleet).stages for pool in stage.pools}
-        wanted = {pool.name: pool for stage in fleet.spec.stages for pool in stage.pools}
-        for name in [name for name, (pool, _) in self._made.items() if wanted.get(name) != pool]:
+        wanted = {pool.name: (pool, fleet.spec.priority) for stage in fleet.spec.stages for pool in stage.pools}
+        for name in [name for name, (made_of, _) in self._made.items() if wanted.get(name) != made_of]:
             await self._made.pop(name)[1].close()
-        for name, pool in wanted.items():
+        for name, (pool, priority) in wanted.items():
             if name not in self._made:
                 settings = self._settings(fleet, pool, specs[name])
                 actor = make_actor(pool.provider.type, settings, pool=name, clock=self._shared.clock)
-                self._made[name] = pool, actor
+                self._made[name] = (pool, priority), actor
         return {name: actor for name, (_, actor) in self._made.items()}
 
     async def close(self) -> None:

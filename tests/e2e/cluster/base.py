@@ -24,7 +24,7 @@ import yaml
 from scaler.commands.bench_workers import EatingTrainer, MultiplexedWorkers, WorkerSettings
 from scaler.config.crd import definition
 from scaler.kube.api import open_api
-from scaler.kube.contract import PODS, ROLLOUT_FLEETS, KubeApi, NotFound
+from scaler.kube.contract import PODS, ROLLOUT_FLEETS, KubeApi, NotFound, PatchType
 from scaler.kube.facts import DRAIN_TAINT, PodFacts
 from scaler.kube.indexes import WatchedNodes, WatchedPods
 from scaler.ledger.contract import Ledger
@@ -45,6 +45,7 @@ WORKERS = {"app": "rollout-worker"}
 """Labels of worker pods."""
 LIVES = "tests.headrace.dev/worker-lives"
 """A finalizer on worker pods: they are gone when their process has ended, as a kubelet has it. For beds that `keep` pods."""
+_LAST_LINES = 30
 _MEMBER = "leaderworkerset.sigs.k8s.io/worker-index"
 
 
@@ -65,6 +66,7 @@ class Life:
     pod_name: str
     node_name: str
     instance_id: str
+    crew: MultiplexedWorkers
     told_s: float | None = None
     """When it was seen to be on its way out: its worker has SIGTERM."""
     left_s: float | None = None
@@ -87,6 +89,8 @@ class ClusterBed:
     """Pods stay until their worker has left, see `LIVES`; else kwok takes them at once."""
     finish_s: float = 0.0
     """A worker with SIGTERM goes on for so long: what it holds may get done."""
+    crews: dict[str, MultiplexedWorkers] = field(default_factory=dict)
+    """Workers of other jobs than the bed's own, by their pods' label `app`."""
     controllers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     trainer: EatingTrainer | None = None
     instances: dict[str, str] = field(default_factory=dict)
@@ -101,6 +105,17 @@ class ClusterBed:
     def open_ledger(self) -> Ledger:
         """A client of the job's ledger."""
         return open_ledger(self.store.url, JOB)
+
+    def crew(self, job: str, app: str) -> None:
+        """Workers of another job for pods whose label `app` says so."""
+        open_ledger(self.store.url, job).configure(SETTINGS)
+        made = MultiplexedWorkers(lambda: open_ledger(self.store.url, job), SystemClock(), WorkerSettings())
+        self.crews[app] = made
+        made.start()
+
+    def trained(self) -> int:
+        """Batches that the trainer of now has eaten."""
+        return self.trainer.steps if self.trainer else 0
 
     def eat(self, samples_per_s: float) -> None:
         """A trainer that takes so many samples a second from now on."""
@@ -160,6 +175,11 @@ class ClusterBed:
         """Signal a controller."""
         self.controllers[name].send_signal(number)
 
+    async def change(self, name: str = JOB, *, policy: Mapping[str, Any]) -> None:
+        """Give the fleet's stage another policy, as `kubectl patch` does."""
+        change = [{"op": "replace", "path": "/spec/stages/0/policy", "value": dict(policy)}]
+        await self.api.patch(ROLLOUT_FLEETS, name, change, namespace=NAMESPACE, patch_type=PatchType.JSON)
+
     async def status(self, name: str = JOB) -> Mapping[str, Any]:
         """A fleet's status as its object tells it."""
         found = await self.api.get(ROLLOUT_FLEETS, name, namespace=NAMESPACE)
@@ -179,16 +199,20 @@ class ClusterBed:
         if self.trainer is not None:
             self.trainer.stop()
             self.trainer = None
-        self.workers.stop()
+        for crew in (self.workers, *self.crews.values()):
+            crew.stop()
 
     async def until(self, what: str, holds: Callable[[], bool], within_s: float = 60.0) -> float:
         """Wait until something holds, look by look; returns the seconds it took."""
         began_s = time.monotonic()
         while not holds():
             if time.monotonic() - began_s > within_s:
-                raise AssertionError(f"not within {within_s} s: {what}")
+                raise AssertionError(f"not within {within_s} s: {what}\n{self._last_words()}")
             await asyncio.sleep(0.2)
         return time.monotonic() - began_s
+
+    def _last_words(self) -> str:
+        return "\n".join(line for name in self.controllers for line in self.log_of(name).splitlines()[-_LAST_LINES:])
 
     async def metrics(self, address: str) -> str:
         """A controller's metrics page."""
@@ -212,14 +236,15 @@ class ClusterBed:
                     self._told(self.lives[uid])
             for uid in known.keys() - pods.keys():
                 self.instances.pop(known[uid], None)
-                self.workers.kill(known.pop(uid))
+                self.lives[uid].crew.kill(known.pop(uid))
             if self.keeps:
                 await self._let_go()
             await asyncio.sleep(0.1)
 
     def _worker_pods(self) -> Sequence[PodFacts]:
         """Of k pods that are one replica, the first, where the engine's endpoint is."""
-        ours = (pod for pod in self.pods.all() if WORKERS.items() <= pod.labels.items())
+        apps = {WORKERS["app"], *self.crews}
+        ours = (pod for pod in self.pods.all() if pod.labels.get("app") in apps)
         return [pod for pod in ours if pod.labels.get(_MEMBER, "0") == "0"]
 
     def _begin(self, pod: PodFacts) -> str:
@@ -233,8 +258,9 @@ class ClusterBed:
         )
         worker, instance_id = identity.worker, identity.instance_id
         self.instances[worker] = self.worked_on[worker] = instance_id
-        self.lives[pod.uid] = Life(worker, pod.name, pod.node_name, instance_id)
-        self.workers.add(identity)
+        crew = self.crews.get(pod.labels["app"], self.workers)
+        self.lives[pod.uid] = Life(worker, pod.name, pod.node_name, instance_id, crew)
+        crew.add(identity)
         return worker
 
     def _told(self, life: Life) -> None:
@@ -242,8 +268,8 @@ class ClusterBed:
         if life.told_s is None:
             life.told_s = now_s
         if life.left_s is None and now_s >= life.told_s + self.finish_s:
-            self.workers.leave(life.worker)
-        if life.left_s is None and life.worker not in self.workers.names:
+            life.crew.leave(life.worker)
+        if life.left_s is None and life.worker not in life.crew.names:
             life.left_s = now_s
 
     async def _let_go(self) -> None:
@@ -341,7 +367,8 @@ async def _tear_down(bed: ClusterBed, tasks: Sequence[asyncio.Task[None]]) -> No
             process.wait()
     if bed.trainer is not None:
         bed.trainer.stop()
-    bed.workers.stop()
+    for crew in (bed.workers, *bed.crews.values()):
+        crew.stop()
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -349,6 +376,7 @@ async def _tear_down(bed: ClusterBed, tasks: Sequence[asyncio.Task[None]]) -> No
 
 def a_fleet_of(pools: Sequence[Mapping[str, Any]], store_url: str, name: str = JOB, **spec: Any) -> dict[str, Any]:
     """A RolloutFleet over these pools that moves quickly."""
+    policy = spec.pop("policy", {"type": "rate_match", "rateTimeConstant": "1s", "goodputTimeConstant": "5s"})
     rails = {
         "floor": 2,
         "ceiling": 32,
@@ -374,7 +402,7 @@ def a_fleet_of(pools: Sequence[Mapping[str, Any]], store_url: str, name: str = J
             "stages": [
                 {
                     "name": "rollout",
-                    "policy": {"type": "rate_match", "rateTimeConstant": "1s", "goodputTimeConstant": "5s"},
+                    "policy": policy,
                     "guardRails": rails,
                     "drain": {"voluntaryDeadline": "20s", "margin": "2s"},
                     "pools": list(pools),

@@ -74,9 +74,12 @@ class KarpenterBed(ClusterBed):
 
     async def take(self, nodes: Collection[str]) -> None:
         """Delete the claims of these nodes at once, as Karpenter's own interruption handler does."""
-        await self.kube.delete_all(
-            f"{NODE_CLAIMS.path()}/{claim.name}" for claim in self.claims.all() if claim.node_name in nodes
-        )
+
+        def of_them() -> list[str]:
+            return [claim.name for claim in self.claims.all() if claim.node_name in nodes]
+
+        await self.until("each of these nodes is told by its claim", lambda: len(of_them()) == len(nodes))
+        await self.kube.delete_all(NODE_CLAIMS.path(name) for name in of_them())
 
     def marked(self, nodes: Collection[str]) -> set[str]:
         """Those of these nodes whose worker has handed over because the ledger told it to."""

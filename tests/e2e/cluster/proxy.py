@@ -3,6 +3,8 @@
 import asyncio
 from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
 import yaml
@@ -21,13 +23,19 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self.url = ""
 
-    async def start(self) -> None:
+    async def __aenter__(self) -> Self:
         """Listen on a port of its own."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         port = self._server.sockets[0].getsockname()[1]
         self.url = urlunsplit(self._target._replace(netloc=f"127.0.0.1:{port}"))
+        return self
 
-    def freeze(self) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def freeze(self) -> None:
         """Nothing comes through from now on, in neither direction, on old connections and new ones."""
         self._open.clear()
 

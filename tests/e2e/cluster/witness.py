@@ -5,7 +5,7 @@ Non-goals: what controllers say of themselves, but for the one line that tells w
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -93,6 +93,15 @@ class Witness:
         """What a controller had the API server change, its lease apart."""
         return list(_deeds(self._bed.plane.audit_log, user_of(name)))
 
+    def read_before(self, name: str, at_s: float) -> set[str]:
+        """Resources that a controller had been answered reads of by then."""
+        events = _events(self._bed.plane.audit_log, user_of(name))
+        return {
+            event["objectRef"]["resource"]
+            for event in events
+            if event["verb"] in ("get", "list") and _at_s(event) < at_s and event["responseStatus"]["code"] < 300
+        }
+
     def acted_at_s(self, name: str) -> float:
         """When a controller first changed anything."""
         deeds = [*self.in_cloud(name), *self.in_cluster(name)]
@@ -104,9 +113,14 @@ class Witness:
         return [line for line in map(json.loads, lines) if line["event"] == event]
 
     def decided_at_s(self, name: str) -> float:
-        """When a controller wrote its first decision down; never: infinity."""
-        found = self.said(name, "decision")
+        """When a controller decided first, beyond that it must wait for lists; never: infinity."""
+        decisions = self.said(name, "decision")
+        found = [each for each in decisions if not all("hold_not_synced" in told for told in each["stages"].values())]
         return datetime.fromisoformat(found[0]["timestamp"]).timestamp() if found else float("inf")
+
+    def has_decided(self, name: str) -> bool:
+        """Whether it has by now."""
+        return self.decided_at_s(name) < float("inf")
 
     def drain_epochs(self) -> list[int]:
         """Epochs of all drains and of those taken back, in the ledger's order."""
@@ -126,17 +140,26 @@ class Witness:
         assert set(drains) <= set(epochs)
 
 
-def _deeds(log: Path, user: str) -> Iterator[Deed]:
+def _events(log: Path, user: str) -> Iterator[dict[str, Any]]:
+    """What the API server answered a user."""
     for line in log.read_text().splitlines():
         event = json.loads(line)
+        if event["stage"] == "ResponseComplete" and event["user"]["username"] == user:
+            yield event
+
+
+def _at_s(event: Mapping[str, Any]) -> float:
+    return datetime.fromisoformat(event["requestReceivedTimestamp"]).timestamp()
+
+
+def _deeds(log: Path, user: str) -> Iterator[Deed]:
+    for event in _events(log, user):
         about = event.get("objectRef", {})
-        if event["stage"] != "ResponseComplete" or event["user"]["username"] != user:
-            continue
         if event["verb"] not in _WRITING or about.get("resource") == "leases":
             continue
         where = "/".join(str(about.get(key, "")) for key in ("resource", "namespace", "name", "subresource"))
         yield Deed(
-            at_s=datetime.fromisoformat(event["requestReceivedTimestamp"]).timestamp(),
+            at_s=_at_s(event),
             what=f"{event['verb']} {where}",
-            done=event["responseStatus"]["code"] < 300,
+            done=event.get("responseStatus", {}).get("code", 0) < 300,
         )

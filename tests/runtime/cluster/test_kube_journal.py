@@ -59,7 +59,8 @@ def an_order(replica_id: str = "r", *, random: Random | None = None) -> DrainOrd
 
 
 def a_turn(**facts: Any) -> Turn:
-    return Turn(**({"at_s": 1.0, "memory": MEMORY} | facts))
+    given: dict[str, Any] = {"at_s": 1.0, "memory": MEMORY} | facts
+    return Turn(**given)
 
 
 @pytest.fixture
@@ -142,6 +143,18 @@ async def test_bug_063_what_was_written_before_a_crash_is_known_before_anything_
     assert lost.hit == 1
     second = await opened(journals, kube, EPOCH + 1)
     assert second.intents() == (an_intent(),)
+
+
+async def test_what_landed_without_an_answer_does_not_stay_when_it_is_over(kube: FakeKube, journals: Opener) -> None:
+    """Or a launch that was given up would be called for by the next leader."""
+    first = await opened(journals, kube)
+    assert (await first.commit(a_turn())).durable
+    kube.fail_next("update", "configmaps", AWAY, landed=True)
+    assert not (await first.commit(a_turn(intents=(an_intent(),)))).durable
+    assert (await first.commit(a_turn(intents_over=(an_intent().token,)))).durable, (
+        "as it was when it was last answered"
+    )
+    assert (await opened(journals, kube, EPOCH + 1)).intents() == ()
 
 
 async def _succession(journals: Opener, kube: KubeApi) -> None:

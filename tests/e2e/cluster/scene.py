@@ -1,0 +1,93 @@
+"""A fleet at work under a witness, with controllers that come and go: what tests of failovers and outages begin with."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.e2e.cluster.bed import Bed, a_bed
+from tests.e2e.cluster.proxy import Proxy, through
+from tests.e2e.cluster.witness import Witness, user_of
+from tests.simcloud.journal import BY_CALLERS
+
+NEEDS = ("controllers", "scheduler", "kwok")
+CEILING = 20
+WITHIN_S = 20.0
+"""From the loss of a leader to its successor's first decision."""
+
+
+class Scene:
+    """A bed under load with its witness; controllers come as standbys and are told apart in every log."""
+
+    def __init__(self, bed: Bed, witness: Witness) -> None:
+        self.bed = bed
+        self.witness = witness
+        self.gone: set[str] = set()
+        self.took: dict[str, float] = {}
+
+    async def controller(self, name: str, proxy: Proxy | None = None) -> None:
+        """Start one, and wait until it leads or stands by."""
+        own = self.bed.plane.kubeconfig_for(user_of(name), ["system:masters"])
+        self.bed.start_controller(name, kubeconfig=through(proxy, own) if proxy else own)
+        await self.bed.until(f"{name} stands by", lambda: bool(self.witness.said(name, "standby")))
+
+    async def succession(self, what: str, name: str) -> None:
+        """Wait until `name` leads and has decided; the time counts from the call on."""
+        began_s = self.bed.sim.kernel.now_s()
+        await self.bed.until(f"{name} leads", lambda: self.witness.leader() == name, WITHIN_S)
+        leads_s = self.witness.terms[-1].seen_at_s - began_s
+        await self.bed.until(f"{name} decides", lambda: self.witness.has_decided(name), WITHIN_S - leads_s)
+        self.took[what] = self.witness.decided_at_s(name) - began_s
+        told = "%s: lease after %.1f s, first decision after %.1f s"
+        logging.getLogger(__name__).info(told, what, leads_s, self.took[what])
+
+    def reclaim(self, number: int) -> set[str]:
+        """Notices for so many instances."""
+        noticed = set(self.bed.sim.fate.reclaim(number))
+        self.gone |= noticed
+        return noticed
+
+    async def recovered(self) -> None:
+        """Everything noticed is marked and out of its group, each was replaced once, and no message is left."""
+        bed = self.bed
+        await bed.until("every noticed node is tainted", lambda: bed.tainted() >= self.standing())
+        await bed.until("noticed instances left their groups", lambda: self.gone.isdisjoint(bed.launched()))
+        await bed.until("as many serve as before", lambda: bed.serving(self.gone) == CEILING, 90)
+        assert self.launched_ever() == CEILING + len(self.gone), "each was replaced once"
+        await bed.until("no message is left", lambda: self.messages() == 0)
+
+    def standing(self) -> set[str]:
+        """Noticed instances that have a node still."""
+        return self.gone & {node.instance_id for node in self.bed.nodes.all()}
+
+    def messages(self) -> int:
+        """In the queue."""
+        return len(self.bed.sim.queues.by_name["notices"].messages)
+
+    def launched_ever(self) -> int:
+        """Instances that there ever were."""
+        return len(self.bed.sim.instances.by_id)
+
+    def nothing_was_ended_by_us(self) -> None:
+        """A failover, or an outage, is no reason to end anything."""
+        assert [one for one in self.bed.sim.log.ended if one.by in BY_CALLERS] == []
+
+    def drained(self, instance_ids: set[str]) -> bool:
+        """Whether the ledger told the workers of these instances to drain, as they themselves heard."""
+        told = {self.bed.worked_on[worker] for worker in list(self.bed.workers.drained_at_s)}
+        return instance_ids <= told
+
+
+@asynccontextmanager
+async def a_scene(folder: Path) -> AsyncIterator[Scene]:
+    """A bed with a fleet that wants its ceiling, and no controller yet."""
+    async with a_bed(folder, audit=True) as bed:
+        scene = Scene(bed, Witness(bed))
+        following = asyncio.create_task(scene.witness.run())
+        try:
+            bed.eat(60.0)
+            await bed.fleet(guardRails={"ceiling": CEILING})
+            yield scene
+        finally:
+            following.cancel()
