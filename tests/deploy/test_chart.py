@@ -49,7 +49,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         "priorityClassName": "",
         "serviceAccount": {"create": False, "name": "mine"},
     },
-    "for Karpenter alone": {"karpenter": {"enabled": True}, "workerNamespaces": ["rl"]},
+    "for Karpenter alone": {"karpenter": {"enabled": True}, "namespaces": ["rl"]},
     "under other names": {"fullnameOverride": "h2", "image": {"repository": "x", "digest": f"sha256:{'0' * 64}"}},
 }
 
@@ -114,6 +114,7 @@ def test_every_value_is_explained_and_known_to_the_schema() -> None:
         ({"aws": {"queueUrl": "https://q"}}, "region"),
         ({"replica": 3}, "replica"),
         ({"namespaces": ["A"]}, "namespaces"),
+        ({"workerNamespaces": ["rl"]}, "namespaces"),
         ({"aws": {"region": "us-west-2", "roleArn": "role/x"}}, "roleArn"),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name"),
     ],

@@ -83,16 +83,17 @@ class World:
         }
         self.controller = folder / "controller.yaml"
         self.controller.write_text(yaml.safe_dump(settings))
-        make_group(sim, "rollout", desired=4, protected=False)
+        make_group(sim, "rollout", desired=5, protected=False)
         for _ in range(200):
-            if len(in_service(sim)) == 4:
+            if len(in_service(sim)) == 5:
                 break
             time.sleep(0.05)
-        self.tagged, self.adopted, self.others, self.bare = sorted(in_service(sim))
+        self.tagged, self.adopted, self.others, self.bare, self.disputed = sorted(in_service(sim))
         self._tag(self.tagged, fleet=KEY, pool="spot-a", group="rollout", protected="true", cluster="uid")
         self._tag(self.adopted, protected="true")
         self._tag(self.others, fleet="rl.other", protected="true")
-        self._protect(self.tagged, self.adopted, self.others, self.bare)
+        self._tag(self.disputed, fleet="rl.other", protected="true")
+        self._protect(self.tagged, self.adopted, self.others, self.bare, self.disputed)
         self._nodes()
         self._workers()
 
@@ -114,6 +115,7 @@ class World:
         tainted = [FOREIGN_TAINT, DRAIN_TAINT]
         self.node("marked", self.tagged, {**mine, EXCLUDE: "true"}, marks(KEY), tainted, cordoned=True)
         self.node("plain", self.adopted, mine, {"example.com/kept": "yes"}, cordoned=True)
+        self.node("disputed", self.disputed, mine, {})
         self.node("noticed", "i-noticed", mine, marks(KEY, deadline=FAR, notice=True), [DRAIN_TAINT], cordoned=True)
         self.node("marked-only", "i-1", {EXCLUDE: "true"}, marks(KEY), [DRAIN_TAINT], cordoned=True)
         theirs = {"headrace.dev/fleet": "rl.other", "headrace.dev/pool": "spot-a"}
@@ -280,7 +282,7 @@ def test_every_mark_of_the_fleet_goes_and_nothing_else_changes(
         del spec["unschedulable"]
         del meta["labels"][EXCLUDE]
         del meta["annotations"]
-    for name in ("Node/marked", "Node/plain"):
+    for name in ("Node/marked", "Node/plain", "Node/disputed"):
         for key in OURS:
             del wanted[name]["metadata"]["labels"][key]
     del wanted["Deployment/w"]["metadata"]["annotations"]
@@ -301,8 +303,9 @@ def test_every_mark_of_the_fleet_goes_and_nothing_else_changes(
         world.adopted: {},
         world.others: {"headrace.dev/fleet": "rl.other", "headrace.dev/protected": "true"},
         world.bare: {},
+        world.disputed: {"headrace.dev/fleet": "rl.other", "headrace.dev/protected": "true"},
     }
-    assert world.protected() == {world.others, world.bare}
+    assert world.protected() == {world.others, world.bare, world.disputed}
     assert set(world.tags()) == running, "capacity is as it was"
 
     before = world.objects()

@@ -13,6 +13,11 @@
     runbook: deploy/runbooks/{{ .runbook }}.md
 {{ end -}}
 
+{{/* A counter that rose within ten minutes; its series may only just have come, which `increase` does not see. */}}
+{{- define "headrace.rose" -}}
+increase({{ . }}[10m]) > 0 or ({{ . }} unless {{ . }} offset 10m) > 0
+{{- end -}}
+
 {{- define "headrace.alerts" -}}
 {{- $v := .Values.prometheusRule -}}
 {{- $labels := $v.alertLabels -}}
@@ -50,9 +55,9 @@
   "expr" "sum by (fleet, check) (headrace_trainer_findings{severity=\"unknown\"}) > 0"
   "summary" "A protection of a trainer of {{ $labels.fleet }} cannot be checked: {{ $labels.check }}") }}
 {{ include "headrace.alert" (dict "labels" $labels "name" "HeadraceTrainerVeto" "severity" "critical" "runbook" "trainer-findings" "for" "0m"
-  "expr" "increase(headrace_trainer_vetoes_total[10m]) > 0"
+  "expr" (include "headrace.rose" "headrace_trainer_vetoes_total")
   "summary" "A command of {{ $labels.fleet }} would have touched a trainer and was refused") }}
 {{ include "headrace.alert" (dict "labels" $labels "name" "HeadraceConfigRejected" "severity" "warning" "runbook" "upgrade" "for" "0m"
-  "expr" "increase(headrace_config_reloads_total{result=\"rejected\"}[10m]) > 0"
+  "expr" (include "headrace.rose" "headrace_config_reloads_total{result=\"rejected\"}")
   "summary" "A change of {{ $labels.fleet }} was refused: the configuration before it stays in use") }}
 {{- end -}}
