@@ -81,6 +81,7 @@ class Executor:
         could not be written.
         """
         commands = self._allowed(plan.commands, seq)
+        await self.drainer.announce()
         self.drainer.expect(_only(commands, DrainReplica), seq)
         await self.drainer.mark(world.reading)
         await self.drainer.undrain(_only(commands, UndrainReplica), seq)
