@@ -323,7 +323,7 @@ async def test_taking_a_drain_back_and_releasing_work_go_to_the_ledger(world: Wo
         await running.turn()
         await running.turn()
         assert running.phases == {"r-i": ReplicaPhase.READY, "r-j": ReplicaPhase.DRAINED}
-    assert world.ledger.calls[-2:] == [("undrain", "w-i"), ("release", "w-j", ReleaseReason.WORKER_LOST)]
+    assert world.ledger.calls[1:] == [("undrain", "w-i"), ("release", "w-j", ReleaseReason.WORKER_LOST)]
 
 
 async def test_what_an_earlier_controller_still_sends_is_refused_from_the_first_command_on(world: World) -> None:
@@ -334,7 +334,7 @@ async def test_what_an_earlier_controller_still_sends_is_refused_from_the_first_
         await running.turn()
         ours = running.controller.readout.leader_epoch
     assert world.ledger.epoch == ours, "although nothing was to be done in the ledger"
-    assert len(world.ledger.calls) == 1
+    assert world.ledger.calls == []
 
 
 async def test_a_newer_controller_in_the_ledger_ends_this_one(world: World) -> None:
