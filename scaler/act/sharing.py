@@ -4,8 +4,8 @@ Policy: one place, one actor's state, several views; each fleet sees and ends on
 provider's maximum less what is there and what is on its way. Where it is short, a launch of a lower priority is refused with
 the reason while one of a higher priority waits for room; equal priorities are served as they come. A fleet waits from a
 refusal on, and for `_WAITS_S` at most, so that one that has changed its mind, or died, holds nobody up. A launch that was refused
-comes again under another token, so what a fleet waits for is what it asks for now: each burst of asking begins anew. What belongs to no
-fleet is adopted by the fleet of the highest priority (the first by name among equals), and by no other.
+comes again under another token, so what a fleet waits for is what it asks for now: each burst of asking begins anew.
+What belongs to no fleet is adopted by the fleet of the highest priority (the first by name among equals), and by no other.
 Non-goals: taking capacity from one fleet for another. Each fleet's own guard rails bound what it asks for.
 """
 
