@@ -6,14 +6,11 @@ import structlog
 
 from scaler.act._ec2.ending import Ending
 from scaler.act._ec2.launching import Launching
-from scaler.act._ec2.members import FLEET_TAG, GROUP_TAG, POOL_TAG, PROTECTED_TAG, REPLICA_TAG, TOKEN_TAG
 from scaler.act._ec2.site import Site
 from scaler.act.base import LaunchOutcome, OfferingFacts, PoolObservation
 from scaler.model.plan import DetachReplica, LaunchReplica, TerminateReplica
 
 log = structlog.get_logger()
-
-_OURS = (FLEET_TAG, POOL_TAG, REPLICA_TAG, TOKEN_TAG, GROUP_TAG, PROTECTED_TAG)
 
 
 class GroupPool:
