@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scaler.act.node_marks import MARKED_BY_ANNOTATION
-from scaler.kube.contract import ROLLOUT_FLEETS
+from scaler.kube.contract import DAEMON_SETS, ROLLOUT_FLEETS
 from scaler.kube.facts import FLEET_LABEL
 from scaler.ledger.registry import open_ledger
 from tests.builders.kube import daemon_set
@@ -40,7 +40,6 @@ class Two:
             self.bed.store.url,
             name,
             zones=(_ZONE,),
-            policy={"type": "static", "replicas": ceiling},
             guardRails={"floor": ceiling, "ceiling": ceiling},
             **spec,
         )
@@ -53,7 +52,6 @@ class Two:
         """It wants so many from now on."""
         found = await self.bed.api.get(ROLLOUT_FLEETS, name, namespace=NAMESPACE)
         stage = found["spec"]["stages"][0]
-        stage["policy"]["replicas"] = ceiling
         stage["guardRails"] |= {"floor": ceiling, "ceiling": ceiling}
         await self.bed.api.patch(ROLLOUT_FLEETS, name, {"spec": {"stages": [stage]}}, namespace=NAMESPACE)
 
@@ -94,6 +92,7 @@ class Two:
 async def two_fleets(folder: Path) -> AsyncIterator[Two]:
     """A bed for them; the one called as the bed's job is the more important."""
     async with a_bed(folder, zones=(_ZONE,)) as bed:
+        await bed.api.delete(DAEMON_SETS, "rollout-worker", namespace=NAMESPACE)
         for name in (JOB, _SECOND):
             selector = {FLEET_LABEL: f"{NAMESPACE}.{name}"}
             made = daemon_set(f"workers-{name}", within=NAMESPACE, nodeSelector=selector, tolerations=[])
