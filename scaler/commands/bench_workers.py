@@ -146,7 +146,10 @@ class MultiplexedWorkers:
             ledger.register(worker.identity)
             worker.registered = True
         status = WorkerStatus(
-            ready=True, version=self._version, capacity_units=self._settings.units_at_once, running_units=len(worker.held)
+            ready=True,
+            version=self._version,
+            capacity_units=self._settings.units_at_once,
+            running_units=len(worker.held),
         )
         beats = [self._beat(held, now_s) for held in worker.held.values()]
         self._obey(ledger, worker, ledger.heartbeat(name, beats, status, _TTL_S))
@@ -157,7 +160,8 @@ class MultiplexedWorkers:
         if free > 0:
             reply = ledger.lease(name, free, _TTL_S)
             worker.held |= {
-                lease.unit.unit_id: _Held(lease, now_s, len(lease.progress.tokens), self._version) for lease in reply.leases
+                lease.unit.unit_id: _Held(lease, now_s, len(lease.progress.tokens), self._version)
+                for lease in reply.leases
             }
             self._obey(ledger, worker, reply.control)
 
