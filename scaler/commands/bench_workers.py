@@ -25,6 +25,7 @@ from scaler.model.work import (
 )
 
 _TTL_S = 30.0
+_VERSION_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,14 @@ class _Held:
     lease: Lease
     began_s: float
     published: int
+    version: int
+    """Of the policy that it is generated with, from its lease on."""
+
+    def spans(self, start: int, end: int) -> tuple[VersionSpan, ...]:
+        """Who made its tokens from `start` to `end`: what was there when it was leased keeps its versions."""
+        found = self.lease.progress
+        ours = VersionSpan(max(start, len(found.tokens)), end, self.version)
+        return (*(found.spans if start == 0 else ()), *((ours,) if ours.start < ours.end else ()))
 
 
 @dataclass(slots=True)
@@ -70,6 +79,8 @@ class MultiplexedWorkers:
         self.drained_at_s: dict[str, float] = {}
         """Worker -> when it had handed everything over because it was told to drain."""
         self.errors = 0
+        self._version = 0
+        self._version_due_s = 0.0
 
     def start(self) -> None:
         """Begin."""
@@ -114,6 +125,9 @@ class MultiplexedWorkers:
                 self._stop.wait(0.2)
 
     def _round(self, ledger: Ledger) -> None:
+        if self._clock.monotonic_s() >= self._version_due_s:
+            self._version = ledger.stats().version or 0
+            self._version_due_s = self._clock.monotonic_s() + _VERSION_EVERY_S
         with self._lock:
             workers = list(self._workers.values())
         for worker in workers:
@@ -132,7 +146,10 @@ class MultiplexedWorkers:
             ledger.register(worker.identity)
             worker.registered = True
         status = WorkerStatus(
-            ready=True, version=0, capacity_units=self._settings.units_at_once, running_units=len(worker.held)
+            ready=True,
+            version=self._version,
+            capacity_units=self._settings.units_at_once,
+            running_units=len(worker.held),
         )
         beats = [self._beat(held, now_s) for held in worker.held.values()]
         self._obey(ledger, worker, ledger.heartbeat(name, beats, status, _TTL_S))
@@ -143,7 +160,8 @@ class MultiplexedWorkers:
         if free > 0:
             reply = ledger.lease(name, free, _TTL_S)
             worker.held |= {
-                lease.unit.unit_id: _Held(lease, now_s, len(lease.progress.tokens)) for lease in reply.leases
+                lease.unit.unit_id: _Held(lease, now_s, len(lease.progress.tokens), self._version)
+                for lease in reply.leases
             }
             self._obey(ledger, worker, reply.control)
 
@@ -170,7 +188,7 @@ class MultiplexedWorkers:
     def _beat(self, held: _Held, now_s: float) -> Beat:
         share = min(1.0, (now_s - held.began_s) / self._settings.unit_s)
         upto = max(held.published, int(share * self._settings.tokens))
-        progress = _delta(held.published, upto) if upto > held.published else None
+        progress = _delta(held, upto) if upto > held.published else None
         held.published = upto
         return Beat(unit_id=held.lease.unit.unit_id, fencing_token=held.lease.fencing_token, progress=progress)
 
@@ -185,7 +203,7 @@ class MultiplexedWorkers:
                 Commit(
                     unit_id=held.lease.unit.unit_id,
                     fencing_token=held.lease.fencing_token,
-                    sample=_sample(held.lease.unit.unit_id, tokens),
+                    sample=_sample(held, tokens),
                 )
                 for held in done
             ],
@@ -205,6 +223,10 @@ class EatingTrainer:
         self._thread = threading.Thread(target=self._run, name="trainer", daemon=True)
         self.steps = 0
         self.errors = 0
+
+    def pace(self, batches_per_s: float) -> None:
+        """Take so many batches a second from the next one on."""
+        self._every_s = 1.0 / batches_per_s
 
     def start(self) -> None:
         """Begin."""
@@ -261,23 +283,21 @@ class EatingTrainer:
         ledger.report(epoch, TrainerReport(step=self.steps, unblocked_samples_per_s=rate, phase=Phase.TRAIN))
 
 
-def _delta(start: int, end: int) -> ProgressDelta:
-    count = end - start
-    return ProgressDelta(
-        start=start, tokens=(7,) * count, logprobs=(-1.0,) * count, spans=(VersionSpan(start, end, 0),)
-    )
+def _delta(held: _Held, end: int) -> ProgressDelta:
+    start, count = held.published, end - held.published
+    return ProgressDelta(start=start, tokens=(7,) * count, logprobs=(-1.0,) * count, spans=held.spans(start, end))
 
 
 def _release(held: _Held, reason: ReleaseReason) -> Release:
     return Release(unit_id=held.lease.unit.unit_id, fencing_token=held.lease.fencing_token, reason=reason)
 
 
-def _sample(unit_id: str, tokens: int) -> Sample:
+def _sample(held: _Held, tokens: int) -> Sample:
     return Sample(
-        unit_id=unit_id,
+        unit_id=held.lease.unit.unit_id,
         tokens=(7,) * tokens,
         logprobs=(-1.0,) * tokens,
-        spans=(VersionSpan(0, tokens, 0),),
+        spans=held.spans(0, tokens),
         finish_reason=FinishReason.STOP,
         reward=1.0,
     )

@@ -9,6 +9,7 @@ Policy, for each such pool
 * What appears without a launch of ours pays the oldest debt. While nothing is owed it pays beforehand for a replica with a
   rebalance recommendation, which AWS may replace early; else it is just there.
 * A debt outlives its replica, and ends after the pool's launch time-out: then the engine sees to it.
+* A launch that was listed by its token, and is by its pod now, went nowhere.
 * A replica whose notice is taken back, or that comes again under its own name (pods made anew), is owed nothing.
 
 Everything here is lost with the process: a new one sees what is noticed now, and what was launched since. It may refill a loss
@@ -119,7 +120,8 @@ def _going(known: _Pool, there: Mapping[str, ReplicaView]) -> Iterator[ReplicaVi
     if known.seen is None:
         return
     out = (view for view in there.values() if _goes(view) and not is_noticed(view))
-    lost = (view for name, view in known.seen.items() if name not in there)
+    answered = {view.launch_token for view in there.values() if view.launch_token}
+    lost = (view for name, view in known.seen.items() if name not in there and view.launch_token not in answered)
     yield from (view for view in (*out, *lost) if view.replica_id not in known.ours)
 
 

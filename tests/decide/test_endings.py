@@ -91,6 +91,32 @@ DRAINING, DRAINED, TERMINATING = ReplicaPhase.DRAINING, ReplicaPhase.DRAINED, Re
             ["release r0 (deadline_passed)"],
             id="work on one that is being taken is released",
         ),
+        pytest.param(
+            a_replica(phase=TERMINATING, notice=a_notice(), running_units=1),
+            ["drain r0 (notice)"],
+            id="one that others evict at once is told to hand over all the same",
+        ),
+        pytest.param(
+            a_replica(
+                phase=TERMINATING,
+                notice=a_notice(),
+                running_units=1,
+                drain_deadline_s=NOW_S + 120,
+                drain_reason="notice",
+            ),
+            [],
+            id="and is told once",
+        ),
+        pytest.param(
+            a_replica(phase=TERMINATING, notice=a_notice()),
+            [],
+            id="one that is evicted and holds nothing needs nothing",
+        ),
+        pytest.param(
+            a_replica(phase=TERMINATING, notice=a_notice(), running_units=1, instance_ids=()),
+            [],
+            id="one that is gone cannot be told",
+        ),
         pytest.param(a_replica(phase=TERMINATING), [], id="one that ends is left alone"),
         pytest.param(
             a_replica(phase=TERMINATING, instance_ids=(), running_units=3),

@@ -56,6 +56,13 @@ def test_what_we_launched_ourselves_pays_nothing() -> None:
     assert looks.at(noticed("a"), there("b", launch_token="fleet.rollout.9")) == ["replacement-of:a"]
 
 
+def test_a_launch_that_is_listed_by_its_pod_instead_of_its_token_went_nowhere() -> None:
+    looks = Looks()
+    assert looks.at(there("a"), there("token", phase=ReplicaPhase.LAUNCHING, launch_token="token")) == []
+    assert looks.at(there("a"), there("pod", phase=ReplicaPhase.LAUNCHING, launch_token="token")) == []
+    assert looks.at(there("a")) == ["replacement-of:pod"]
+
+
 def test_a_debt_outlives_its_replica() -> None:
     looks = Looks()
     looks.at(noticed("a"), there("b"))

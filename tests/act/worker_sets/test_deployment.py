@@ -1,6 +1,8 @@
 """A Deployment as a worker set: one pod more a token, one named pod less, whatever the ReplicaSet would rather do."""
 
+import asyncio
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from scaler.act.base import NotYet, PoolUnavailable
 from scaler.act.worker_sets.base import SetRefused
 from scaler.act.worker_sets.deployment import COST_VALID_S, Deployment
 from scaler.act.worker_sets.notes import KEPT, LAUNCHES_ANNOTATION
-from scaler.act.worker_sets.replica_set_order import COST_ANNOTATION
+from scaler.act.worker_sets.replica_set_order import COST_ANNOTATION, LOWEST_MARK
 from scaler.kube.contract import AUTOSCALERS, DEPLOYMENTS, PODS, Conflict, Denied, KubeUnreachable
 from scaler.kube.facts import TOKEN_ANNOTATION
 from tests.builders.workloads import NAMESPACE, Workloads, deployment, uid_of
@@ -222,6 +224,39 @@ async def test_several_named_pods_go_together_and_no_other() -> None:
     assert world.count == 5
     assert world.uids() == rest
     assert (await world.set.observe()).desired == 5
+
+
+async def test_pods_that_were_given_one_cost_by_two_controllers_are_told_apart() -> None:
+    world = World(4)
+    first, second = sorted(world.uids())[:2]
+    for pod in world.all_pods():
+        if uid_of(pod) in (first, second):
+            world.edit(
+                PODS, pod["metadata"]["name"], {"metadata": {"annotations": {COST_ANNOTATION: str(LOWEST_MARK)}}}
+            )
+    for _ in range(6):
+        for uid in (first, second):
+            with suppress(NotYet):
+                await world.set.remove(uid)
+        world.reconcile()
+        world.kube.end_pods()
+    assert world.count == 2
+    assert world.uids().isdisjoint({first, second})
+
+
+async def test_pods_that_are_named_at_one_moment_get_a_cost_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(6)
+    named = sorted(world.uids())[:4]
+    patch = world.kube.patch
+
+    async def slowly(*words: Any, **more: Any) -> Any:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return await patch(*words, **more)
+
+    monkeypatch.setattr(world.kube, "patch", slowly)
+    await asyncio.gather(*(world.set.remove(uid) for uid in named))
+    assert len({world.cost(uid) for uid in named}) == len(named)
 
 
 @pytest.mark.parametrize(

@@ -119,11 +119,11 @@ class ClusterBed:
 
     def eat(self, samples_per_s: float) -> None:
         """A trainer that takes so many samples a second from now on."""
+        pace = samples_per_s / SETTINGS.batch_samples
         if self.trainer is not None:
-            self.trainer.stop()
-        self.trainer = EatingTrainer(
-            self.open_ledger, SystemClock(), batches_per_s=samples_per_s / SETTINGS.batch_samples
-        )
+            self.trainer.pace(pace)
+            return
+        self.trainer = EatingTrainer(self.open_ledger, SystemClock(), batches_per_s=pace)
         self.trainer.start()
 
     def start_controller(

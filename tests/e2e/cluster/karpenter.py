@@ -6,7 +6,8 @@ EC2 id here: a node's name is what its instance is called, by everybody alike.
 """
 
 import json
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,8 +43,10 @@ class KarpenterBed(ClusterBed):
     worker_set: str
     nodes_per_replica: int
     offered: Sequence[Mapping[str, Any]]
-    disrupted: dict[str, str] = field(default_factory=dict)
-    """Node that was seen with Karpenter's taint -> its instance."""
+    node_of: dict[str, str] = field(default_factory=dict)
+    """Claim -> its node, of every claim there ever was."""
+    disrupted_s: dict[str, float] = field(default_factory=dict)
+    """Node with Karpenter's taint -> when that was seen first."""
 
     async def fleet(self, name: str = JOB, **changes: Any) -> None:
         """Make a fleet of one pool."""
@@ -68,6 +71,10 @@ class KarpenterBed(ClusterBed):
         """Replicas with a worker that lives, those on the nodes of `without` left out."""
         return sum(pod.uid in self.lives and pod.node_name not in without for pod in self.replicas())
 
+    def working(self) -> set[str]:
+        """Names of the nodes that replicas are on. Karpenter may make one too many, which it takes away again by itself."""
+        return {pod.node_name for pod in self.replicas() if pod.node_name}
+
     def nodes_of(self, node_pool: str) -> set[str]:
         """Names of the nodes of a NodePool."""
         return {node.name for node in self.nodes.all() if node.labels.get("karpenter.sh/nodepool") == node_pool}
@@ -86,22 +93,31 @@ class KarpenterBed(ClusterBed):
         lives = (life for life in self.lives.values() if life.node_name in nodes)
         return {life.node_name for life in lives if life.worker in self.workers.drained_at_s}
 
+    async def watch_claims(self) -> None:
+        """Remember which node each claim stood for."""
+        while True:
+            self.node_of |= {claim.name: claim.node_name for claim in self.claims.all() if claim.node_name}
+            await self.claims.changed()
+
     async def watch_taints(self) -> None:
         """Remember which nodes Karpenter has disrupted."""
         while True:
             for node in self.nodes.all():
                 if any(taint.key == DISRUPTED for taint in node.taints):
-                    self.disrupted[node.name] = node.instance_id
+                    self.disrupted_s.setdefault(node.name, time.time())
             await self.nodes.changed()
 
-    def asked(self, verb: str, resource: str) -> Iterator[JsonObject]:
-        """Our controller's requests of a kind that were granted, from the API server's audit log."""
-        for line in self.plane.audit_log.read_text().splitlines():
-            event = json.loads(line)
-            granted = event["stage"] == "ResponseComplete" and event["responseStatus"]["code"] < 300
-            of_it = (event["user"]["username"], event["verb"], event.get("objectRef", {}).get("resource"))
-            if granted and of_it == (USER, verb, resource):
-                yield event
+    def claims_ended(self) -> set[str]:
+        """Names of the claims that our controller deleted, as the API server's audit log has it."""
+        events = map(json.loads, self.plane.audit_log.read_text().splitlines())
+        return {event["objectRef"]["name"] for event in events if _is_ours(event, "delete", NODE_CLAIMS.plural)}
+
+
+def _is_ours(event: JsonObject, verb: str, plural: str) -> bool:
+    """Whether it is a request of our controller's that was granted."""
+    granted = event["stage"] == "ResponseComplete" and event["responseStatus"]["code"] < 300
+    what = event["user"]["username"], event["verb"], event.get("objectRef", {}).get("resource")
+    return granted and what == (USER, verb, plural)
 
 
 @asynccontextmanager
@@ -128,7 +144,7 @@ async def a_karpenter_bed(
         for body in node_pool(ROLLOUT, requirements=[one_of("node.kubernetes.io/instance-type", TYPE)]):
             await bed.kube.create(bought_as(bought, disrupted_by(disruption, body)))
         await bed.kube.create(_workers(nodes_per_replica))
-        async with at_work(bed, bed.claims.run(), bed.watch_taints()):
+        async with at_work(bed, bed.claims.run(), bed.watch_taints(), bed.watch_claims()):
             yield bed
 
 
@@ -177,3 +193,5 @@ async def add_trainers(bed: KarpenterBed, count: int, labels: Mapping[str, str])
     await bed.kube.create(made)
     path = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={'%2C'.join(f'{k}%3D{v}' for k, v in labels.items())}"
     await bed.kube.until(path, lambda pods: sum(map(is_running, pods)) == count)
+    path = f"/api/v1/nodes?labelSelector=karpenter.sh%2Fnodepool%3D{TRAINER}%2Ckarpenter.sh%2Finitialized%3Dtrue"
+    await bed.kube.until(path, lambda nodes: len(nodes) >= count)

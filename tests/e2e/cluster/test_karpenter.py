@@ -12,7 +12,7 @@ from scaler.ledger.audit import audit
 from scaler.model.trainers import TrainerSpec
 from tests.builders.trainer_recorder import TrainerRecorder
 from tests.cluster.fixtures import require
-from tests.e2e.cluster.base import NAMESPACE
+from tests.e2e.cluster.base import NAMESPACE, Life
 from tests.e2e.cluster.karpenter import ROLLOUT, WITH, KarpenterBed, a_karpenter_bed, add_trainers
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -33,15 +33,14 @@ async def test_floor_ceiling_loss_and_floor_again(tmp_path: Path) -> None:
         await bed.fleet(trainers=[{"name": "trainer", "selector": {"matchLabels": _LABELS}}])
         await bed.until("the floor", lambda: bed.serving() >= _FLOOR)
         await bed.until("the ceiling", lambda: bed.serving() == _CEILING, 120)
-        assert len(bed.nodes_of(ROLLOUT)) == _CEILING
 
-        gone = set(sorted(bed.nodes_of(ROLLOUT))[:_THIRD])
+        gone = set(sorted(bed.working())[:_THIRD])
         await bed.take(gone)
         await bed.until("every worker on them is told by the ledger", lambda: bed.marked(gone) == gone, 20)
         await bed.until("as many as before, without them", lambda: bed.serving(gone) == _CEILING, 120)
         await bed.until("their nodes are gone", lambda: gone.isdisjoint(bed.nodes_of(ROLLOUT)))
         assert bed.most_replicas == _CEILING, "each was replaced once"
-        before = bed.nodes_of(ROLLOUT)
+        before = bed.working()
 
         bed.eat(2.0)
         await bed.until("the floor again", lambda: len(bed.replicas()) == _FLOOR, 180)
@@ -55,7 +54,19 @@ async def test_floor_ceiling_loss_and_floor_again(tmp_path: Path) -> None:
 def _ended_as_they_should(bed: KarpenterBed, taken: set[str], before: set[str]) -> None:
     """Everything that went had handed over first because we said so, and nothing went that we had not named."""
     went = [life for life in bed.lives.values() if life.told_s is not None and life.node_name not in taken]
+    nodes = {life.node_name for life in went}
     assert len(went) == _CEILING - _FLOOR
-    late = [life for life in went if bed.workers.drained_at_s.get(life.worker, float("inf")) > (life.told_s or 0.0)]
+    assert nodes == before - bed.working()
+    late = [life for life in went if not _handed_over(bed, life, life.told_s or 0.0)]
     assert late == []
-    assert {life.node_name for life in went} == before - bed.nodes_of(ROLLOUT)
+    assert {bed.node_of[claim] for claim in bed.claims_ended()} <= nodes
+    for node, seen_s in bed.disrupted_s.items():
+        unnoticed = [
+            life for life in bed.lives.values() if life.node_name == node and not _handed_over(bed, life, seen_s)
+        ]
+        assert node in taken or unnoticed == [], "consolidation took a node that worked"
+
+
+def _handed_over(bed: KarpenterBed, life: Life, by_s: float) -> bool:
+    """Whether its worker had handed over by then because the ledger told it to."""
+    return bed.workers.drained_at_s.get(life.worker, float("inf")) <= by_s
