@@ -53,13 +53,16 @@ class Scene:
         return noticed
 
     async def recovered(self) -> None:
-        """Everything noticed is marked and out of its group, each was replaced once, and no message is left."""
+        """Everything noticed is marked and out of its group, and each was replaced once."""
         bed = self.bed
         await bed.until("every noticed node is tainted", lambda: bed.tainted() >= self.standing())
         await bed.until("noticed instances left their groups", lambda: self.gone.isdisjoint(bed.launched()))
         await bed.until("as many serve as before", lambda: bed.serving(self.gone) == self.ceiling, 90)
         assert self.launched_ever() == self.ceiling + len(self.gone), "each was replaced once"
-        await bed.until("no message is left", lambda: self.messages() == 0)
+
+    async def nothing_is_left_in_the_queue(self) -> None:
+        """Every message was acknowledged by somebody: those of a dead leader come again once they are visible."""
+        await self.bed.until("no message is left", lambda: self.messages() == 0, 90)
 
     def standing(self) -> set[str]:
         """Noticed instances that have a node still."""

@@ -35,6 +35,7 @@ async def test_leaders_are_killed_stopped_and_cut_off_in_the_middle_of_work(tmp_
         await _stopped_past_its_lease(scene, "c", "d", frozen)
         await _cut_off(scene, "d", "e", frozen.freeze, closed)
         await _cut_off(scene, "e", "f", closed.close)
+        await scene.nothing_is_left_in_the_queue()
         scene.nothing_was_ended_by_us()
         scene.witness.check()
         assert max(scene.took.values()) < WITHIN_S

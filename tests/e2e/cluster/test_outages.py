@@ -27,6 +27,7 @@ async def test_what_a_controller_stands_on_goes_away_and_comes_back(tmp_path: Pa
         await _the_api_server_hangs_for_a_moment(scene)
         await _etcd_is_killed(scene)
         await _the_api_server_is_away_for_long(scene)
+        await scene.nothing_is_left_in_the_queue()
         scene.nothing_was_ended_by_us()
         scene.witness.check()
         bed.rest()
