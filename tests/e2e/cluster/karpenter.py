@@ -7,6 +7,7 @@ EC2 id here: a node's name is what its instance is called, by everybody alike.
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,10 +20,8 @@ from scaler.runtime.clock import SystemClock
 from tests.builders.kube import deployment, is_running, leader_worker_set, node_pool
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.paths import JsonObject
-from tests.e2e.cluster.base import JOB, LIVES, NAMESPACE, SYSTEM, ClusterBed, a_fleet_of, at_work, ground
+from tests.e2e.cluster.base import JOB, LIVES, NAMESPACE, WORKERS, ClusterBed, a_fleet_of, at_work, ground
 from tests.e2e.cluster.kubelet import patient_kubelet
-
-__all__ = ["JOB", "NAMESPACE", "SYSTEM"]
 
 ROLLOUT, TRAINER = "rollout", "trainers"
 USER = "headrace"
@@ -30,6 +29,7 @@ DISRUPTED = "karpenter.sh/disrupted"
 WITH = ("controllers", "scheduler", "kwok", "karpenter")
 ZONES = ("us-west-2a", "us-west-2b", "us-west-2c")
 TYPE, CHEAPER = "p5.48xlarge", "g6e.48xlarge"
+_GROUP = "leaderworkerset.sigs.k8s.io/name"
 _FINISH_S = 3.0
 _QUICK: Mapping[str, Any] = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "0s"}
 """Disruption budgets are left at their default, a tenth of the nodes at a time."""
@@ -74,6 +74,14 @@ class KarpenterBed(ClusterBed):
     def working(self) -> set[str]:
         """Names of the nodes that replicas are on. Karpenter may make one too many, which it takes away again by itself."""
         return {pod.node_name for pod in self.replicas() if pod.node_name}
+
+    def pairs(self) -> set[frozenset[str]]:
+        """The nodes of each replica of several."""
+        groups: dict[str, set[str]] = defaultdict(set)
+        for pod in self.pods.all():
+            if WORKERS.items() <= pod.labels.items() and not pod.deleting and pod.node_name:
+                groups[pod.labels[_GROUP]].add(pod.node_name)
+        return {frozenset(nodes) for nodes in groups.values()}
 
     def nodes_of(self, node_pool: str) -> set[str]:
         """Names of the nodes of a NodePool."""
@@ -127,9 +135,12 @@ def _is_ours(event: JsonObject, verb: str, plural: str) -> bool:
 
 @asynccontextmanager
 async def a_karpenter_bed(
-    folder: Path, *, nodes_per_replica: int = 1, bought: str = "spot"
+    folder: Path, *, nodes_per_replica: int = 1, bought: str = "spot", types: Sequence[str] = (TYPE,)
 ) -> AsyncIterator[KarpenterBed]:
-    """Everything but the controller, ready; nothing is left afterwards. Karpenter may launch `TYPE` in any zone."""
+    """Everything but the controller, ready; nothing is left afterwards.
+
+    `types`: what the fleet offers. Karpenter may launch the first of them, in any zone.
+    """
     grouped = nodes_per_replica > 1
     plane = ControlPlane((*WITH, "lws") if grouped else WITH, audit=True, flags={"kwok": patient_kubelet(folder)})
     async with ground(plane, folder) as made:
@@ -140,7 +151,7 @@ async def a_karpenter_bed(
             claims=WatchedClaims(made.api, ROLLOUT, clock=SystemClock()),
             worker_set="leader_worker_set" if grouped else "deployment",
             nodes_per_replica=nodes_per_replica,
-            offered=[_offering(name, zone, bought) for name in (TYPE, CHEAPER) for zone in ZONES],
+            offered=[_offering(name, zone, bought) for name in types for zone in ZONES],
         )
         await bed.kube.create_all(_node_pool(ROLLOUT, bought))
         await bed.kube.create(_workers(nodes_per_replica))
