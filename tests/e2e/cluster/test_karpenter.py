@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.long, pytest.ma
 
 _TRAINERS, _LABELS = 16, {"app": "trainer"}
 _THIRD = 10
-_CEILING, _FLOOR = 32, 2
+_CEILING, _FLOOR, _SMALL = 32, 2, 4
 
 
 async def test_floor_ceiling_loss_and_floor_again(tmp_path: Path) -> None:
@@ -47,6 +47,30 @@ async def test_floor_ceiling_loss_and_floor_again(tmp_path: Path) -> None:
         await bed.until("its nodes", lambda: len(bed.nodes_of(ROLLOUT)) == _FLOOR)
         _ended_as_they_should(bed, gone, before)
         assert await recorder.changes() == []
+        bed.rest()
+        assert audit(bed.open_ledger()).findings == ()
+
+
+async def test_nodes_that_work_and_that_consolidation_replaces_are_noticed_and_hand_over_first(tmp_path: Path) -> None:
+    require(*WITH)
+    async with a_karpenter_bed(tmp_path, bought="on-demand") as bed:
+        bed.eat(20.0)
+        bed.start()
+        await bed.fleet(policy={"type": "static", "replicas": _SMALL}, guardRails={"floor": _SMALL, "ceiling": _SMALL})
+        await bed.until("the fleet", lambda: bed.serving() == _SMALL)
+        before = bed.working()
+        launches = bed.log_of().count('"launch"')
+
+        await bed.allow_cheaper("on-demand")
+        await bed.until("two replaced", lambda: len(before - bed.working()) >= 2 and bed.serving() == _SMALL, 150)
+        went = before - bed.working()
+        assert went <= bed.disrupted_s.keys()
+        assert bed.marked(went) == went
+        lives = [life for life in bed.lives.values() if life.node_name in went]
+        assert [life for life in lives if not _handed_over(bed, life, life.told_s or 0.0)] == []
+        assert bed.most_replicas == _SMALL
+        assert bed.log_of().count('"launch"') == launches, "replacements come by themselves"
+        assert bed.claims_ended() == set()
         bed.rest()
         assert audit(bed.open_ledger()).findings == ()
 
