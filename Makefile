@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 TRACES ?= $(firstword $(wildcard ../shared/traces))
 export HEADRACE_TRACES ?= $(if $(TRACES),$(abspath $(TRACES)))
 
-.PHONY: setup demo test lint types arch unit lock clean cluster-build cluster-up cluster-status cluster-down chart
+.PHONY: setup demo test lint types arch unit lock clean cluster-build cluster-up cluster-status cluster-down chart bench-interruptions
 
 setup: $(STAMP)
 
@@ -41,6 +41,10 @@ unit: setup cluster-build
 # Without a suitable Go it says so, and the tests that need a control plane are skipped.
 cluster-build: setup
 	$(BIN)/python -m tests.cluster.build --where-possible
+
+# headrace bench interruptions on a bed of its own; NODES=20 for a glance.
+bench-interruptions: cluster-build
+	$(BIN)/python -m tests.e2e.cluster.bench $(or $(NODES),500)
 
 cluster-up cluster-status cluster-down: cluster-%: setup
 	@$(BIN)/python -m tests.cluster $*

@@ -21,7 +21,8 @@ Where an elastic fleet had to choose
 * Spot of several zones: the cheapest that may be asked now (fail over on preemption, UP(S) in SkyNomad, NSDI '27). "Available"
   is what the engine would ask: a refusal makes a zone unavailable until its back-off ends.
 
-Invariant: more demand never asks for fewer replicas; signals missing, stale or invalid, the policy version's too: hold.
+Invariants: signals missing, stale or invalid, the policy version's too: hold. Replica by replica, more demand never asks for
+fewer; a gang may: where N grows and spot has not that many, what there is counts as unavailable and is let go.
 """
 
 import math

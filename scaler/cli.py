@@ -254,12 +254,13 @@ def record(
 def explain(
     url: Annotated[str, typer.Option(help="Address of the controller's HTTP API.")] = "http://127.0.0.1:9090",
     last: Annotated[int, typer.Option(help="How many decisions.")] = 10,
+    fleet: Annotated[str | None, typer.Option(help="Of a cluster's controller: NAMESPACE.NAME.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Say why the controller did what it did."""
     from scaler.commands.explain import explain_decisions
 
-    raise typer.Exit(explain_decisions(url, last, as_json=json))
+    raise typer.Exit(explain_decisions(url, last, as_json=json, fleet=fleet))
 
 
 @app.command()

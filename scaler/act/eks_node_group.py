@@ -107,10 +107,6 @@ class EksNodeGroupPool:
         """As `GroupPool.facts`."""
         return self._group_pool.facts() if self._group_pool else {}
 
-    async def release(self) -> tuple[str, ...]:
-        """As `GroupPool.release`."""
-        return () if await self._missing() is not None else await self._inner().release()
-
     async def close(self) -> None:
         """As `GroupPool.close`."""
         if self._group_pool is not None:

@@ -11,15 +11,22 @@ from urllib.request import urlopen
 _TIME_OUT_S = 10.0
 
 
-def explain_decisions(url: str, last: int, *, as_json: bool) -> int:
-    """Print the last decisions of the controller at `url`. Returns 0, 2 for a bad address, 3 where nobody answers."""
+def explain_decisions(url: str, last: int, *, as_json: bool, fleet: str | None = None) -> int:
+    """Print the last decisions of the controller at `url`.
+
+    `fleet`: of a cluster's controller, whose decisions, as `<namespace>.<name>`; not needed where it has only one.
+    Returns 0, 2 for a bad address or no such fleet, 3 where nobody answers.
+    """
     if urlsplit(url).scheme not in ("http", "https"):
         _complain(f"{url!r} is no address of a controller; write it like http://127.0.0.1:9090")
         return 2
     try:
         with urlopen(f"{url.rstrip('/')}/status?last={last}", timeout=_TIME_OUT_S) as answer:  # noqa: S310 - checked above
             status = json.load(answer)
-            decisions = status["decisions"]
+        decisions = _of_fleet(status, fleet)["decisions"]
+    except NoSuchFleet as error:
+        _complain(str(error))
+        return 2
     except (URLError, OSError, ValueError, KeyError, TypeError) as error:
         _complain(f"no status from {url}: {error}")
         return 3
@@ -28,6 +35,21 @@ def explain_decisions(url: str, last: int, *, as_json: bool) -> int:
     else:
         _say("\n\n".join(explained(decision) for decision in reversed(decisions)) or "no decision yet")
     return 0
+
+
+class NoSuchFleet(Exception):
+    """The controller has several fleets and none was named, or another one."""
+
+
+def _of_fleet(status: dict[str, Any], fleet: str | None) -> dict[str, Any]:
+    """The status of one fleet: all of it, where the controller is of one fleet only."""
+    if "fleets" not in status:
+        return status
+    fleets: dict[str, dict[str, Any]] = status["fleets"]
+    name = next(iter(fleets)) if fleet is None and len(fleets) == 1 else fleet or ""
+    if name not in fleets:
+        raise NoSuchFleet(f"name a fleet with --fleet; the controller has {', '.join(sorted(fleets)) or 'none'}")
+    return fleets[name]
 
 
 def explained(decision: dict[str, Any]) -> str:

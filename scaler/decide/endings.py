@@ -2,7 +2,7 @@
 
 Policy, at most one command for a replica:
 * noticed, not yet draining by that deadline -> DrainReplica with the notice's deadline, until the snapshot shows it; one that is
-  being ended already too, while its worker still holds units;
+  being ended already too, while its worker still holds units; none whose worker has said goodbye, which no order can reach;
 * past its deadline and not drained -> ReleaseReplicaWork, so that its units go on elsewhere;
 * noticed and handed over, or `DETACH_BEFORE_S` before its deadline, in a group that would replace it -> DetachReplica;
 * taken by the cloud -> never ended by us (the refund of its first hour would be lost) before deadline + `reap_after_s`;
@@ -84,7 +84,7 @@ def _noticed(world: StageWorld, replica: ReplicaView) -> Command | None:
     deadline_s = notice_deadline_s(replica, world.now_s)
     if replica.phase is ReplicaPhase.TERMINATING:
         return _hand_over(world, replica, deadline_s) if replica.running_units > 0 else None
-    if not _shows_drain_by(replica, deadline_s) and world.now_s < deadline_s:
+    if not shows_drain_by(replica, deadline_s) and world.now_s < deadline_s:
         return _drain_for_notice(world, replica, deadline_s)
     if not goes_by_itself(replica):
         return _announced(world, replica, deadline_s)
@@ -97,7 +97,7 @@ def _noticed(world: StageWorld, replica: ReplicaView) -> Command | None:
 
 def _hand_over(world: StageWorld, replica: ReplicaView, deadline_s: float) -> Command | None:
     """Of one that others end already: who evicts at once, as Karpenter does, leaves its worker running for a while."""
-    if replica.instance_ids and not _shows_drain_by(replica, deadline_s) and world.now_s < deadline_s:
+    if replica.instance_ids and not shows_drain_by(replica, deadline_s) and world.now_s < deadline_s:
         return _drain_for_notice(world, replica, deadline_s)
     return _release(world, replica, deadline_s)
 
@@ -120,7 +120,7 @@ def leaves_by_us(world: StageWorld, replica: ReplicaView) -> bool:
 def _announced(world: StageWorld, replica: ReplicaView, deadline_s: float) -> Command | None:
     """One that goes some time, and was told to hand over before."""
     ours = world.may_end(replica) and world.pools[replica.pool].spec.duties.replaces
-    draining = _shows_drain_by(replica, deadline_s)
+    draining = shows_drain_by(replica, deadline_s)
     if replica.phase is ReplicaPhase.DRAINED and draining and ours:
         return terminate(world, replica, _because(ReasonCode.DRAINED, "it has to go, and has handed over"))
     due_s = min(deadline_s, finite(replica.drain_deadline_s) or deadline_s) if draining else deadline_s
@@ -151,7 +151,10 @@ def _reap(world: StageWorld, replica: ReplicaView, deadline_s: float) -> Termina
     return terminate(world, replica, _because(ReasonCode.REAP, f"still here {late_s:.0f} s after its deadline"))
 
 
-def _shows_drain_by(replica: ReplicaView, deadline_s: float) -> bool:
+def shows_drain_by(replica: ReplicaView, deadline_s: float) -> bool:
+    """Whether a noticed replica needs no order to drain by then: it has one, or its worker has said goodbye."""
+    if replica.phase is ReplicaPhase.DRAINED and replica.drain_deadline_s is None:
+        return True
     shown_s = finite(replica.drain_deadline_s)
     return replica.phase in ON_ITS_WAY_OUT and shown_s is not None and shown_s <= deadline_s + DEADLINE_TOLERANCE_S
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from scaler.ledger.contract import Ledger, LedgerError
+from scaler.ledger.contract import Ledger, LedgerError, LedgerUnavailable
 from scaler.model.clock import Clock
 from scaler.model.job import LedgerStats, WorkerRecord
 
@@ -57,6 +57,8 @@ class LedgerWatch:
         self.failures_in_a_row = 0
         self.errors = 0
         self.last_error: str | None = None
+        self.away = False
+        """It did not answer when it was last read; one that refuses does answer."""
         self._gapless_since_s = 0.0
 
     def gapless_since_s(self) -> float:
@@ -73,6 +75,7 @@ class LedgerWatch:
             self.failures_in_a_row += 1
             self.errors += 1
             self.last_error = f"{type(error).__name__}: {error}"
+            self.away = isinstance(error, LedgerUnavailable)
             return False
         if self._is_gap(asked_at_s):
             self._gapless_since_s = asked_at_s
@@ -82,6 +85,7 @@ class LedgerWatch:
         )
         self.failures_in_a_row = 0
         self.last_error = None
+        self.away = False
         return True
 
     def _is_gap(self, now_s: float) -> bool:

@@ -2,7 +2,8 @@
 
 Invariants: an order to drain is remembered (and journalled) until the ledger shows its mark, however often the store is
 away and however late the worker registers. Deadlines are told to the store on the store's clock. A newer controller's
-epoch in the ledger ends this one: `StaleEpoch` passes through.
+epoch in the ledger ends this one: `StaleEpoch` passes through. Ours is there before anything else of ours is done: what an
+earlier controller still sends from then on is refused.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +23,8 @@ from scaler.telemetry.metrics import Metrics
 
 _SAME_DEADLINE_S = 1.0
 """Two clocks lie between a deadline as ordered and as shown."""
+_NOBODY = ""
+"""A worker that there never is: only the epoch counts."""
 _CALL_S = 5.0
 _EACH_S = 0.05
 """Time-out of one job of many calls; a durable write on a slow disk takes as long."""
@@ -44,6 +47,7 @@ class Drainer:
         self._outcomes = outcomes
         self._metrics = metrics
         self._epoch = epoch
+        self._announced = False
         self._orders: dict[str, DrainOrder] = {}
         self._commands: dict[str, tuple[DrainReplica, int]] = {}
         self._told: dict[str, Outcome] = {}
@@ -86,6 +90,18 @@ class Drainer:
             gone = listed is not None and all(each.replica_id != order.replica_id for each in listed.instances)
             if gone or (reading is not None and _is_shown(order, reading)):
                 self._drop(order.replica_id)
+
+    async def announce(self) -> None:
+        """Make our epoch known to the ledger; tried again with the next turn where it is away."""
+        if self._announced:
+            return
+        try:
+            await self._calls.call(lambda ledger: ledger.undrain(_NOBODY, self._epoch))
+        except StaleEpoch:
+            raise
+        except LedgerError:
+            return
+        self._announced = True
 
     async def mark(self, reading: LedgerReading | None, held: AbstractSet[str] = frozenset()) -> None:
         """Mark every worker with an order draining, in one go. Orders without a registered worker wait, and so do `held` ones."""

@@ -85,6 +85,7 @@ class Executor:
         """
         commands = self._allowed(plan.commands, seq)
         self._withdraw_launches()
+        await self.drainer.announce()
         self.drainer.expect(_only(commands, DrainReplica), seq)
         await self.drainer.mark(world.reading, held=self._held())
         await self.drainer.undrain(_only(commands, UndrainReplica), seq)

@@ -198,7 +198,7 @@ class Controller:
     async def _observe(self) -> World:
         parts = self._parts
         actors = await parts.actors.current()
-        if not parts.ledger.failures_in_a_row:
+        if not parts.ledger.away:
             await parts.rules.apply()  # a store that hangs holds a turn up once, not twice
         async with asyncio.TaskGroup() as group:
             ledger = group.create_task(parts.ledger.poll())

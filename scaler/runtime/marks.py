@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from scaler.act.nodes import NodeKeeper, NodeMark, Owned
-from scaler.decide.endings import DEADLINE_TOLERANCE_S, goes_by_itself
+from scaler.decide.endings import DEADLINE_TOLERANCE_S, goes_by_itself, shows_drain_by
 from scaler.decide.world import ON_ITS_WAY_OUT, finite, is_noticed, notice_deadline_s
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.plan import DrainReplica, Plan, ReasonCode
@@ -163,21 +163,14 @@ def _reason(replica: ReplicaView, order: DrainReplica | None) -> str:
 
 
 def _ordered(snapshot: Snapshot) -> frozenset[str]:
-    """Instances that are ordered to drain by their notice's deadline."""
+    """Instances that are ordered to drain by their notice's deadline, or have handed over and said goodbye."""
     return frozenset(
         instance_id
         for stage in snapshot.stages
         for replica in stage.replicas
-        if is_noticed(replica) and _in_time(replica, snapshot.now_s)
+        if is_noticed(replica) and shows_drain_by(replica, notice_deadline_s(replica, snapshot.now_s))
         for instance_id in replica.instance_ids
     )
-
-
-def _in_time(replica: ReplicaView, now_s: float) -> bool:
-    shown_s = finite(replica.drain_deadline_s)
-    if replica.phase not in ON_ITS_WAY_OUT or shown_s is None:
-        return False
-    return shown_s <= notice_deadline_s(replica, now_s) + DEADLINE_TOLERANCE_S
 
 
 def _settled(snapshot: Snapshot) -> frozenset[str]:

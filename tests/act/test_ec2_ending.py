@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from scaler.act.base import InstanceState, NotYet, PoolUnavailable
+from scaler.act.base import NotYet, PoolUnavailable
 from scaler.kube.facts import FLEET_LABEL
 from scaler.model.pool import Instance
 from tests.builders.ec2_pools import OTHER_FLEET, Bed, a_detach, a_launch, an_end, by_token, listed, until_settled
@@ -238,18 +238,3 @@ async def test_two_hundred_leave_in_batches_that_aws_takes(bed: Bed) -> None:
     assert sum(map(len, left)) == 200
     assert bed.desired() == 0
     assert all(len(call.parameters["InstanceIds"]) <= 20 for call in bed.sim.log.of("DetachInstances"))
-
-
-async def test_release_takes_tags_and_our_protection_off_and_nothing_else() -> None:
-    bed = Bed()
-    bed.group(protected=False, desired=1)
-    bed.pass_time(30)
-    bed.sim.call(
-        "autoscaling", "UpdateAutoScalingGroup", AutoScalingGroupName="rollout", NewInstancesProtectedFromScaleIn=True
-    )
-    pool = bed.pool()
-    await bed.up(pool, "t-1")
-    assert len(await pool.release()) == 2
-    assert not any(key.startswith("headrace.dev/") for running in bed.running() for key in running.tags)
-    assert sorted(running.protected for running in bed.running()) == [False, True]
-    assert set((await by_token(pool)).values()) == {InstanceState.RUNNING}

@@ -34,7 +34,6 @@ ACTIONS = {
     ("ec2", "DescribeSpotPriceHistory"),
     ("ec2", "GetSpotPlacementScores"),
     ("ec2", "CreateTags"),
-    ("ec2", "DeleteTags"),
     ("ec2", "TerminateInstances"),
 }
 
@@ -74,7 +73,6 @@ async def test_a_life_over_http_and_the_actions_that_it_needs(wired: tuple[Bed, 
     assert sorted(await by_token(pool)) == ["t-2", "t-3"]
     facts = pool.facts()[an_offering().offering_id]
     assert (facts.price_usd_per_h, facts.placement_score) == (10.0, 9)
-    await pool.release()
     assert set(aws.counts()) == ACTIONS
     assert aws.ahead_s() == pytest.approx(0, abs=1)
 

@@ -216,11 +216,10 @@ async def test_lack_of_capacity_is_told_at_once(eks: EksBed) -> None:
     assert eks.desired(eks.eks_group) == 0
 
 
-async def test_release_and_facts_are_the_groups(eks: EksBed) -> None:
+async def test_facts_are_the_groups(eks: EksBed) -> None:
     pool = eks.eks_pool()
     await eks.up(pool, "t-1")
     assert pool.facts()[an_offering().offering_id].price_usd_per_h == 10.0
-    assert len(await pool.release()) == 1
 
 
 @pytest.mark.parametrize("provider", ["auto_scaling_group", "eks_node_group"])

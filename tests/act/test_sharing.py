@@ -43,6 +43,17 @@ def test_one_who_waits_and_asks_no_more_holds_nobody_up_for_long(place: SharedPl
     assert place.admit("ml.low", "t-2", needs=1, room=1) is None
 
 
+def test_what_was_refused_and_is_asked_for_anew_is_waited_for_once(place: SharedPlace, clock: FakeClock) -> None:
+    """Each decision asks with tokens of its own."""
+    for turn in range(5):
+        for each in range(3):
+            assert place.admit("ml.high", f"t-{turn}-{each}", needs=1, room=0) is not None
+        clock.pass_time(10)
+    assert "kept for" in (place.admit("ml.low", "l-1", needs=1, room=3) or "")
+    assert [place.admit("ml.high", f"last-{each}", needs=1, room=3 - each) for each in range(3)] == [None] * 3
+    assert place.admit("ml.low", "l-2", needs=1, room=1) is None, "the other has what it wants"
+
+
 def test_one_who_leaves_waits_no_more(place: SharedPlace) -> None:
     assert place.admit("ml.high", "t-1", needs=1, room=0) is not None
     place.leave("ml.high")

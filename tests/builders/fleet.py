@@ -214,7 +214,8 @@ class FakeLedger:
 
     def undrain(self, worker: str, epoch: int) -> bool:
         self._answer(epoch)
-        self.calls.append(("undrain", worker))
+        if worker:  # else only the epoch is told
+            self.calls.append(("undrain", worker))
         record = self.records.get(worker)
         if record is None or record.drain is None:
             return False

@@ -156,6 +156,13 @@ def test_leaving_needs_a_list_and_nothing_else(pool: object, expected: list[str]
     assert told(replica, a_fleet(GROUP), pools=[pool]) == expected
 
 
+def test_one_whose_worker_has_said_goodbye_is_not_told_to_drain_again_and_leaves() -> None:
+    """As a new leader finds it, or a notice that is told once more: the ledger has no mark of who is gone."""
+    replica = noticed(NoticeKind.SPOT_INTERRUPTION, DRAINED, drain_deadline_s=None, drain_reason=None)
+    assert told(replica, a_fleet(GROUP)) == LEAVES
+    assert told(replica, a_fleet(MANAGED)) == []
+
+
 def test_all_instances_of_a_replica_leave_together() -> None:
     replica = noticed(NoticeKind.SPOT_INTERRUPTION, DRAINED, instance_ids=("i-1", "i-2"))
     (command,) = planned(a_world_of([replica]), a_fleet(GROUP)).commands

@@ -50,6 +50,10 @@ RARELY_USED = {
 }
 """Rights that a run of a minute does not come to, and the test that proves that they are needed."""
 RARELY_RELEASED = {
+    ("", "pods", "patch"): (
+        "a launch whose pod has come, at the moment of the release",
+        "tests/deploy/test_release.py::test_every_mark_of_the_fleet_goes_and_nothing_else_changes",
+    ),
     ("karpenter.sh", "nodeclaims", "patch"): (
         "a claim is marked only while its replica goes",
         "tests/deploy/test_release.py::test_every_mark_of_the_fleet_goes_and_nothing_else_changes",

@@ -326,6 +326,17 @@ async def test_taking_a_drain_back_and_releasing_work_go_to_the_ledger(world: Wo
     assert world.ledger.calls[1:] == [("undrain", "w-i"), ("release", "w-j", ReleaseReason.WORKER_LOST)]
 
 
+async def test_what_an_earlier_controller_still_sends_is_refused_from_the_first_command_on(world: World) -> None:
+    world.pool.put(an_instance("i"))
+    world.ledger.put(a_worker("i", leases=1))
+    async with a_controller(world) as running:
+        await running.turn()
+        await running.turn()
+        ours = running.controller.readout.leader_epoch
+    assert world.ledger.epoch == ours, "although nothing was to be done in the ledger"
+    assert world.ledger.calls == []
+
+
 async def test_a_newer_controller_in_the_ledger_ends_this_one(world: World) -> None:
     world.pool.put(an_instance("i"))
     world.ledger.put(a_worker("i", leases=1))

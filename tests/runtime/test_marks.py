@@ -188,6 +188,7 @@ def node_marks(*standing: str) -> NodeMarks:
             True,
             id="nobody registered, ordered",
         ),
+        pytest.param(a_replica(phase=DRAINED, notice=SPOT), True, True, True, id="its worker has said goodbye"),
         pytest.param(
             a_replica(phase=DRAINING, notice=replace(SPOT, deadline_s=NOW_S + 30), **ORDERED),
             True,

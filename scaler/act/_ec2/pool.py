@@ -4,17 +4,13 @@ from collections.abc import Mapping
 
 import structlog
 
-from scaler.act._ec2.calls import unavailable
 from scaler.act._ec2.ending import Ending
 from scaler.act._ec2.launching import Launching
-from scaler.act._ec2.members import FLEET_TAG, GROUP_TAG, POOL_TAG, PROTECTED_TAG, REPLICA_TAG, TOKEN_TAG
-from scaler.act._ec2.site import PROTECT_AT_ONCE, Site
+from scaler.act._ec2.site import Site
 from scaler.act.base import LaunchOutcome, OfferingFacts, PoolObservation
 from scaler.model.plan import DetachReplica, LaunchReplica, TerminateReplica
 
 log = structlog.get_logger()
-
-_OURS = (FLEET_TAG, POOL_TAG, REPLICA_TAG, TOKEN_TAG, GROUP_TAG, PROTECTED_TAG)
 
 
 class GroupPool:
@@ -66,31 +62,6 @@ class GroupPool:
     def facts(self) -> Mapping[str, OfferingFacts]:
         """As `PoolActor.facts`."""
         return self._site.place.news.facts(self._site.offerings)
-
-    async def release(self) -> tuple[str, ...]:
-        """Take our tags, and the protection that we set, off this fleet's instances; returns their ids. They run on.
-
-        Raises:
-            PoolUnavailable: AWS does not answer; what was done stays done.
-        """
-        place, sight = self._site.place, await self._site.look()
-        members = sight.view.members
-        bare = [i for i, m in members.items() if m.attached and PROTECTED_TAG in m.tags]
-        with unavailable():
-            for start in range(0, len(bare), PROTECT_AT_ONCE):
-                await place.aws.call(
-                    "autoscaling",
-                    "SetInstanceProtection",
-                    AutoScalingGroupName=place.group,
-                    InstanceIds=bare[start : start + PROTECT_AT_ONCE],
-                    ProtectedFromScaleIn=False,
-                )
-            if members:
-                await place.aws.call(
-                    "ec2", "DeleteTags", Resources=sorted(members), Tags=[{"Key": key} for key in _OURS]
-                )
-        place.reader.wrote()
-        return tuple(sorted(members))
 
     async def close(self) -> None:
         """Leave the group to the other fleets; instances stay."""

@@ -115,6 +115,7 @@ class FleetRunner:
         Raises:
             StaleEpoch: a later leader acts.
         """
+        structlog.contextvars.bind_contextvars(of=self.name)
         wait_s = _FIRST_RETRY_S
         while not self._stopped.is_set():
             self.began_s = began_s = self._shared.clock.monotonic_s()

@@ -12,7 +12,6 @@ from tests.e2e.cluster.witness import Witness, user_of
 from tests.simcloud.journal import BY_CALLERS
 
 NEEDS = ("controllers", "scheduler", "kwok")
-CEILING = 20
 WITHIN_S = 20.0
 """From the loss of a leader to its successor's first decision."""
 
@@ -20,9 +19,10 @@ WITHIN_S = 20.0
 class Scene:
     """A bed under load with its witness; controllers come as standbys and are told apart in every log."""
 
-    def __init__(self, bed: Bed, witness: Witness) -> None:
+    def __init__(self, bed: Bed, witness: Witness, ceiling: int) -> None:
         self.bed = bed
         self.witness = witness
+        self.ceiling = ceiling
         self.gone: set[str] = set()
         self.took: dict[str, float] = {}
 
@@ -42,6 +42,10 @@ class Scene:
         told = "%s: lease after %.1f s, first decision after %.1f s"
         logging.getLogger(__name__).info(told, what, leads_s, self.took[what])
 
+    async def full(self) -> None:
+        """Wait for the ceiling."""
+        await self.bed.until("the ceiling", lambda: self.bed.serving(set()) == self.ceiling, 120)
+
     def reclaim(self, number: int) -> set[str]:
         """Notices for so many instances."""
         noticed = set(self.bed.sim.fate.reclaim(number))
@@ -53,8 +57,8 @@ class Scene:
         bed = self.bed
         await bed.until("every noticed node is tainted", lambda: bed.tainted() >= self.standing())
         await bed.until("noticed instances left their groups", lambda: self.gone.isdisjoint(bed.launched()))
-        await bed.until("as many serve as before", lambda: bed.serving(self.gone) == CEILING, 90)
-        assert self.launched_ever() == CEILING + len(self.gone), "each was replaced once"
+        await bed.until("as many serve as before", lambda: bed.serving(self.gone) == self.ceiling, 90)
+        assert self.launched_ever() == self.ceiling + len(self.gone), "each was replaced once"
         await bed.until("no message is left", lambda: self.messages() == 0)
 
     def standing(self) -> set[str]:
@@ -80,14 +84,14 @@ class Scene:
 
 
 @asynccontextmanager
-async def a_scene(folder: Path) -> AsyncIterator[Scene]:
+async def a_scene(folder: Path, ceiling: int = 20) -> AsyncIterator[Scene]:
     """A bed with a fleet that wants its ceiling, and no controller yet."""
     async with a_bed(folder, audit=True) as bed:
-        scene = Scene(bed, Witness(bed))
+        scene = Scene(bed, Witness(bed), ceiling)
         following = asyncio.create_task(scene.witness.run())
         try:
-            bed.eat(60.0)
-            await bed.fleet(guardRails={"ceiling": CEILING})
+            bed.eat(3.0 * ceiling)
+            await bed.fleet(guardRails={"ceiling": ceiling})
             yield scene
         finally:
             following.cancel()

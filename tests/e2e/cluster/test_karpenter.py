@@ -16,7 +16,7 @@ from tests.cluster.fixtures import require
 from tests.e2e.cluster.base import NAMESPACE, Life
 from tests.e2e.cluster.karpenter import CHEAPER, ROLLOUT, TYPE, WITH, KarpenterBed, a_karpenter_bed, add_trainers
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 
 _TRAINERS, _LABELS = 16, {"app": "trainer"}
 _THIRD = 10

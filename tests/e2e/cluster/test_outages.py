@@ -11,17 +11,17 @@ import pytest
 
 from scaler.ledger.audit import audit
 from tests.cluster.fixtures import require
-from tests.e2e.cluster.scene import CEILING, NEEDS, Scene, a_scene
+from tests.e2e.cluster.scene import NEEDS, Scene, a_scene
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 
 
 async def test_what_a_controller_stands_on_goes_away_and_comes_back(tmp_path: Path) -> None:
     require(*NEEDS)
-    async with a_scene(tmp_path) as scene:
+    async with a_scene(tmp_path, 32) as scene:
         bed = scene.bed
         await scene.controller("a")
-        await bed.until("the ceiling", lambda: bed.serving(set()) == CEILING, 90)
+        await scene.full()
         await _a_new_start_touches_nothing_before_it_knows(scene)
         await _without_its_ledger(scene)
         await _the_api_server_hangs_for_a_moment(scene)
@@ -61,7 +61,7 @@ async def _without_its_ledger(scene: Scene) -> None:
     bed.store.kill()
     noticed = scene.reclaim(2)
     await bed.until("they are tainted without a ledger", lambda: bed.tainted() >= noticed)
-    assert len(bed.launched()) >= CEILING - len(noticed)
+    assert len(bed.launched()) >= scene.ceiling - len(noticed)
     await asyncio.to_thread(bed.store.start)
     await scene.recovered()
 
