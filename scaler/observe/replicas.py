@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.interruption import BINDING, InterruptionNotice
 from scaler.model.job import WorkerRecord
+from scaler.model.plan import ReasonCode
 from scaler.model.pool import Instance, InstanceState
 from scaler.model.snapshot import ReplicaView
 from scaler.observe.drain_orders import DrainOrder
@@ -54,6 +55,7 @@ class Join:
         worker = self._worker(instances)
         order = self._given.orders.get(first.replica_id)
         live = worker if worker is not None and not worker.gone else None
+        told = live or (worker if worker is not None and _was_noticed(worker) else None)
         return ReplicaView(
             replica_id=first.replica_id,
             pool=pool,
@@ -67,8 +69,8 @@ class Join:
             unpublished_tokens=live.status.unpublished_tokens if live else 0,
             version=live.status.version if live else None,
             notice=self._notice(instances),
-            drain_deadline_s=self._deadline_s(live, order),
-            drain_reason=live.drain.reason if live and live.drain else order.reason if order else None,
+            drain_deadline_s=self._deadline_s(told, order),
+            drain_reason=told.drain.reason if told and told.drain else order.reason if order else None,
             launch_token=first.launch_token,
             attached=any(instance.attached for instance in instances),
         )
@@ -118,6 +120,11 @@ class Join:
         if worker is not None and worker.drain is not None:
             return worker.drain.deadline_s - self._given.store_ahead_s
         return order.deadline_s if order else None
+
+
+def _was_noticed(worker: WorkerRecord) -> bool:
+    """For a while, the mark of one that has said goodbye may be all that a new leader has of a notice."""
+    return worker.drain is not None and worker.drain.reason == ReasonCode.NOTICE
 
 
 def requested(intent: Intent) -> ReplicaView:

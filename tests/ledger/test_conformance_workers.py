@@ -81,6 +81,17 @@ def test_an_earlier_deadline_wins_over_a_later_one(ledger: Ledger) -> None:
     assert (control.drain_deadline_s, control.drain_reason) == (START_S + 30, "in 30")
 
 
+def test_the_mark_of_one_that_has_said_goodbye_stays_until_it_registers_anew(ledger: Ledger) -> None:
+    deadline_s = START_S + 60
+    assert ledger.drain("w1", deadline_s, "notice", 1)
+    ledger.release_worker("w1", ReleaseReason.DRAIN)
+    (record,) = [each for each in ledger.workers() if each.identity.worker == "w1"]
+    assert (record.gone, record.drain) == (True, DrainMark(deadline_s=deadline_s, reason="notice", epoch=1))
+    ledger.register(record.identity)
+    (record,) = [each for each in ledger.workers() if each.identity.worker == "w1"]
+    assert (record.gone, record.drain) == (False, None)
+
+
 def test_who_is_unknown_or_gone_cannot_be_drained(ledger: Ledger) -> None:
     ledger.release_worker("w1", ReleaseReason.DRAIN)
 

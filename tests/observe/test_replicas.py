@@ -64,6 +64,15 @@ def test_a_drain_deadline_is_shown_on_the_controllers_clock() -> None:
     assert (view.drain_deadline_s, view.drain_reason) == (60.0, "notice")
 
 
+def test_a_notices_mark_is_shown_of_one_that_has_said_goodbye_too() -> None:
+    """A new leader knows of the notice by it, until the message is seen again: it does not end what the cloud takes."""
+    (noticed, chosen) = (a_worker("i", gone=True, drain=replace(MARK, reason=why)) for why in ("notice", "size_down"))
+    view = Join(replace(NOTHING, workers=(noticed,))).replica("pool", (an_instance("i"),))
+    assert (view.phase, view.drain_deadline_s, view.drain_reason) == (ReplicaPhase.DRAINED, 60.0, "notice")
+    view = Join(replace(NOTHING, workers=(chosen,))).replica("pool", (an_instance("i"),))
+    assert (view.phase, view.drain_deadline_s, view.drain_reason) == (ReplicaPhase.DRAINED, None, None)
+
+
 def test_an_interruption_weighs_more_than_a_hint_and_the_nearest_deadline_most() -> None:
     hint = a_notice("i", 0.0, kind=NoticeKind.REBALANCE_RECOMMENDATION)
     late, early = a_notice("i", 500.0), a_notice("j", 100.0)
