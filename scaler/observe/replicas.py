@@ -56,6 +56,7 @@ class Join:
         order = self._given.orders.get(first.replica_id)
         live = worker if worker is not None and not worker.gone else None
         told = live or (worker if worker is not None and _was_noticed(worker) else None)
+        notice, deadline_s = self._notice(instances), self._deadline_s(told, order)
         return ReplicaView(
             replica_id=first.replica_id,
             pool=pool,
@@ -68,8 +69,8 @@ class Join:
             running_units=live.leases if live else 0,
             unpublished_tokens=live.status.unpublished_tokens if live else 0,
             version=live.status.version if live else None,
-            notice=self._notice(instances),
-            drain_deadline_s=self._deadline_s(told, order),
+            notice=notice,
+            drain_deadline_s=_not_after(notice, deadline_s) if worker is not None and worker.gone else deadline_s,
             drain_reason=told.drain.reason if told and told.drain else order.reason if order else None,
             launch_token=first.launch_token,
             attached=any(instance.attached for instance in instances),
@@ -125,6 +126,13 @@ class Join:
 def _was_noticed(worker: WorkerRecord) -> bool:
     """For a while, the mark of one that has said goodbye may be all that a new leader has of a notice."""
     return worker.drain is not None and worker.drain.reason == ReasonCode.NOTICE
+
+
+def _not_after(notice: InterruptionNotice | None, deadline_s: float | None) -> float | None:
+    """Where nobody is left whom an order could reach, no notice asks for an earlier one."""
+    if notice is None or notice.deadline_s is None or deadline_s is None:
+        return deadline_s
+    return min(notice.deadline_s, deadline_s)
 
 
 def requested(intent: Intent) -> ReplicaView:

@@ -69,6 +69,8 @@ def test_a_notices_mark_is_shown_of_one_that_has_said_goodbye_too() -> None:
     (noticed, chosen) = (a_worker("i", gone=True, drain=replace(MARK, reason=why)) for why in ("notice", "size_down"))
     view = Join(replace(NOTHING, workers=(noticed,))).replica("pool", (an_instance("i"),))
     assert (view.phase, view.drain_deadline_s, view.drain_reason) == (ReplicaPhase.DRAINED, 60.0, "notice")
+    sooner = replace(NOTHING, workers=(noticed,), notices=(a_notice("i", 57.0 - 120.0),))
+    assert Join(sooner).replica("pool", (an_instance("i"),)).drain_deadline_s == 57.0, "nobody is left to be told"
     view = Join(replace(NOTHING, workers=(chosen,))).replica("pool", (an_instance("i"),))
     assert (view.phase, view.drain_deadline_s, view.drain_reason) == (ReplicaPhase.DRAINED, None, None)
 
