@@ -93,6 +93,7 @@ class KarpenterPool:
             instances=instances,
             refused_reason=self._refused_reason(view, node_pool) or shared,
             available=available(node_pool, self._settings.offerings),
+            missing=view.missing,
         )
 
     async def launch(self, command: LaunchReplica) -> LaunchOutcome:

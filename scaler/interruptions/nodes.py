@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from scaler.interruptions.base import InstanceOwner, Ownership, SourceHealth, Unacknowledged, by_deadline
 from scaler.interruptions.counts import Counts
 from scaler.interruptions.messages.times import time_s
+from scaler.interruptions.skew import Skew
 from scaler.kube.facts import EXPIRY_ANNOTATION, NOTICE_ANNOTATION, Condition, NodeFacts, NodeIndex, Taint
 from scaler.model.clock import Clock
 from scaler.model.interruption import BINDING, InterruptionNotice, NoticeKind, void_at_s
@@ -96,6 +97,7 @@ class NodeNotices(Unacknowledged):
     def __init__(self, settings: NodeNoticeSettings, *, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
+        self._skew = Skew(settings.ahead_s)
         self._counts = Counts()
         self._read: dict[str, _Read] = {}
         self._first_seen_s: dict[tuple[str, str], float] = {}
@@ -103,7 +105,10 @@ class NodeNotices(Unacknowledged):
         self._known: set[tuple[str, str, NoticeKind]] = set()
 
     async def current(self) -> tuple[InterruptionNotice, ...]:
-        """All standing notices, by deadline, on the API server's clock; none before the nodes have been listed."""
+        """All standing notices, by deadline, on our clock; none before the nodes have been listed.
+
+        What we recorded ourselves is on our clock already; what others wrote is brought to it.
+        """
         self._told = self._look()
         return self._told
 
@@ -119,7 +124,7 @@ class NodeNotices(Unacknowledged):
         return self._counts.health(at_s, error="" if at_s is not None else "nodes: not listed yet")
 
     def _look(self) -> tuple[InterruptionNotice, ...]:
-        now_s = self._clock.now_s() + (self._settings.ahead_s() or 0.0)
+        now_s = self._clock.now_s()
         nodes = [node for node in self._settings.nodes.all() if node.instance_id]
         self._forget({node.uid for node in nodes})
         notices = [notice for node in nodes for notice in self._notices(node, now_s)]
@@ -131,10 +136,11 @@ class NodeNotices(Unacknowledged):
     def _notices(self, node: NodeFacts, now_s: float) -> Iterator[InterruptionNotice]:
         read = self._reading(node)
         for cause in read.causes:
-            since_s = cause.since_s
-            if since_s is None:
+            if cause.since_s is None:
                 since_s = self._first_seen_s.setdefault((node.uid, cause.name), now_s)
-            notice = _notice(node.instance_id, cause, since_s)
+                notice = _notice(node.instance_id, cause, since_s)
+            else:
+                (notice,) = self._skew.ours([_notice(node.instance_id, cause, cause.since_s)])
             if notice.kind in BINDING or now_s < void_at_s(notice):
                 yield from self._ours(node, notice)
         if read.recorded is not None and now_s < min(read.expires_at_s, void_at_s(read.recorded)):

@@ -40,3 +40,7 @@ class PoolObservation:
     """Why this pool may not be acted on at all (another owner, wrong settings); None: it may."""
     available: Mapping[str, int] = field(default_factory=dict)
     """Offering id -> instances that could be had, where the provider tells; absent means unknown."""
+    missing: int | None = None
+    """Replicas that others will make and of which nothing is listed yet, where what others replace is told by a count; else
+    None. With what is listed they are all that there will be, noticed ones that still stand apart: each of these is replaced
+    once it goes."""

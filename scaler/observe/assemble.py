@@ -16,7 +16,7 @@ from scaler.model.spec import FleetSpec, PoolSpec, StageSpec
 from scaler.observe.drain_orders import DrainOrder
 from scaler.observe.intents import Intent
 from scaler.observe.offerings import OfferingMemory
-from scaler.observe.replacements import Replacements
+from scaler.observe.replacements import Replacements, to_come
 from scaler.observe.replicas import Join, JoinInput, requested
 
 
@@ -94,6 +94,9 @@ def _all_replicas(pool: PoolSpec, facts: Facts, join: Join, replacements: Replac
     views = _replicas(pool.name, facts, join)
     if pool.duties.replaces or pool.name not in facts.pools:
         return views
+    missing = facts.pools[pool.name].missing
+    if missing is not None:
+        return [*views, *to_come(pool, views, facts.now_s, missing)]
     chosen = {replica_id for replica_id, order in facts.orders.items() if order.noticed_at_s is None}
     return [*views, *replacements.look(pool, views, facts.now_s, chosen | facts.ending)]
 

@@ -4,7 +4,10 @@ Where a pool is not ours to refill (an EKS managed node group, Karpenter), what 
 doing. Until its replacement is seen it is shown as REQUESTED. So the count never falls below what will be there, and never shows
 a replacement twice.
 
-Policy, for each such pool
+Where the pool tells how many are missing, since an object holds the count of replicas (Karpenter), nothing is remembered: those
+are to come, and one for each that is noticed and still stands.
+
+Policy, for each other such pool
 * A replica that goes and not by our choice (noticed, on its way out, or gone from the list) is owed a replacement, once.
 * What appears without a launch of ours pays the oldest debt. While nothing is owed it pays beforehand for a replica with a
   rebalance recommendation, which AWS may replace early; else it is just there.
@@ -85,6 +88,15 @@ class Replacements:
         self._pools = {name: pool for name, pool in self._pools.items() if name in wanted}
 
 
+def to_come(pool: PoolSpec, views: Sequence[ReplicaView], now_s: float, missing: int) -> list[ReplicaView]:
+    """The replacements that are still to come, where the pool tells how many others have yet to make."""
+    standing = (view for view in views if view.instance_ids and is_noticed(view))
+    owed = {view.replica_id: _debt(view, now_s) for view in standing if view.phase is not ReplicaPhase.TERMINATING}
+    offering_id = pool.offerings[0].offering_id if pool.offerings else ""
+    owed |= {str(n): _Debt(noticed_at_s=now_s, seen_at_s=now_s, offering_id=offering_id) for n in range(missing)}
+    return [_expected(pool.name, name, debt) for name, debt in owed.items()]
+
+
 def _is_new(known: _Pool, name: str, view: ReplicaView) -> bool:
     """Whether it came by itself since the last look; at the first look, whether it may have."""
     if view.launch_token or name in known.debts or name in known.settled:
@@ -128,8 +140,12 @@ def _going(known: _Pool, there: Mapping[str, ReplicaView]) -> Iterator[ReplicaVi
 def _owe(known: _Pool, view: ReplicaView, now_s: float) -> None:
     name = view.replica_id
     if name not in known.debts and name not in known.settled:
-        known.debts[name] = _Debt(noticed_at_s=_noticed_at_s(view), seen_at_s=now_s, offering_id=view.offering_id)
+        known.debts[name] = _debt(view, now_s)
         known.settled.add(name)
+
+
+def _debt(view: ReplicaView, now_s: float) -> _Debt:
+    return _Debt(noticed_at_s=_noticed_at_s(view), seen_at_s=now_s, offering_id=view.offering_id)
 
 
 def _pay(known: _Pool, there: Mapping[str, ReplicaView], arrived: ReplicaView) -> None:

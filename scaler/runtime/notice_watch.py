@@ -11,9 +11,9 @@ from dataclasses import replace
 import structlog
 
 from scaler.interruptions.base import NoticeSource, SourceHealth
+from scaler.interruptions.skew import Skew
 from scaler.model.clock import Clock
 from scaler.model.interruption import InterruptionNotice, NoticeKind
-from scaler.runtime.skew import Skew
 
 log = structlog.get_logger()
 

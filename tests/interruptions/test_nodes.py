@@ -138,10 +138,20 @@ async def test_a_value_that_is_no_time_is_none(clock: FakeClock, value: str) -> 
     assert (await told(clock, a_node(INSTANCE, taint)))[0][2] == 600.0
 
 
-async def test_first_sight_is_on_the_clock_of_the_taints(clock: FakeClock) -> None:
-    nodes = Nodes(a_node(INSTANCE, a_taint("karpenter.sh/disrupted", None)))
-    (notice,) = await a_source(nodes, clock, ahead=1000.0).current()
-    assert notice.deadline_s == NOW_S + 1120.0
+async def test_what_others_wrote_on_the_servers_clock_is_told_on_ours(clock: FakeClock) -> None:
+    """The server is half a minute ahead: it wrote ten seconds ago what it dates twenty seconds from now."""
+    dated = a_node(INSTANCE, a_taint("karpenter.sh/disrupted", NOW_S + 20.0))
+    undated = a_node(OTHER, a_taint("karpenter.sh/disrupted", None))
+    source = a_source(Nodes(dated, undated), clock, ahead=30.0)
+    found = {notice.instance_id: notice.deadline_s for notice in await source.current()}
+    assert found == {INSTANCE: NOW_S - 10.0 + 120.0, OTHER: NOW_S + 120.0}
+
+
+async def test_what_we_recorded_is_on_our_clock_already_however_often_it_is_read_back(clock: FakeClock) -> None:
+    node, record = recorded(dump_notice(a_record())), a_record()
+    source = a_source(Nodes(node), clock, ahead=30.0)
+    for _ in range(3):
+        assert [notice.deadline_s for notice in await source.current()] == [record.deadline_s]
 
 
 async def test_of_two_causes_of_a_kind_the_nearest_deadline_stands_and_kinds_stand_side_by_side(

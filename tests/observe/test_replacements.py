@@ -13,7 +13,7 @@ from scaler.model.capacity import COUNTS_AS_CAPACITY, ReplicaPhase
 from scaler.model.interruption import NoticeKind
 from scaler.model.snapshot import ReplicaView
 from scaler.model.spec import Duties, PoolSpec
-from scaler.observe.replacements import Replacements
+from scaler.observe.replacements import Replacements, to_come
 from tests.builders.snapshots import NOW_S, a_notice, a_pool_spec, a_replica
 
 POOL: PoolSpec = a_pool_spec(duties=Duties(replaces=False), launch_timeout_s=900.0)
@@ -25,8 +25,8 @@ def there(name: str, *, phase: ReplicaPhase = READY, at_s: float = 0.0, **facts:
     return a_replica(name, phase, launched_at_s=at_s, **facts)
 
 
-def noticed(name: str, at_s: float = NOW_S) -> ReplicaView:
-    return there(name, notice=a_notice(f"i-{name}", noticed_at_s=at_s, deadline_s=at_s + 120))
+def noticed(name: str, at_s: float = NOW_S, **facts: Any) -> ReplicaView:
+    return there(name, notice=a_notice(f"i-{name}", noticed_at_s=at_s, deadline_s=at_s + 120), **facts)
 
 
 @dataclass
@@ -157,6 +157,32 @@ def test_what_is_shown_counts_and_names_its_offering() -> None:
     (shown,) = Replacements().look(POOL, [noticed("a")], NOW_S, frozenset())
     assert (shown.phase, shown.comes_by_itself, shown.instance_ids) == (ReplicaPhase.REQUESTED, True, ())
     assert (shown.pool, shown.offering_id) == ("pool", noticed("a").offering_id)
+
+
+@pytest.mark.parametrize(
+    ("views", "missing", "expected"),
+    [
+        pytest.param([there("a"), there("b")], 0, [], id="nothing goes"),
+        pytest.param([noticed("a"), there("b")], 0, ["replacement-of:a"], id="one that stands will be replaced"),
+        pytest.param(
+            [noticed("a", phase=DRAINED), there("b")], 0, ["replacement-of:a"], id="also once it has handed over"
+        ),
+        pytest.param(
+            [noticed("a", phase=TERMINATING), there("b")], 1, ["replacement-of:0"], id="one that goes is missing"
+        ),
+        pytest.param(
+            [noticed("a", phase=TERMINATING), there("b"), there("c")], 0, [], id="until its replacement is there"
+        ),
+        pytest.param([there("a", phase=TERMINATING), there("b")], 0, [], id="what we take out is not replaced"),
+        pytest.param([there("a", notice=HINT)], 0, [], id="a hint is not waited for"),
+    ],
+)
+def test_where_an_object_holds_the_count_what_is_to_come_is_told_by_it(
+    views: list[ReplicaView], missing: int, expected: list[str]
+) -> None:
+    found = to_come(POOL, views, NOW_S, missing)
+    assert [each.replica_id for each in found] == expected
+    assert all(each.comes_by_itself and each.phase in COUNTS_AS_CAPACITY for each in found)
 
 
 def test_pools_that_are_no_more_are_forgotten() -> None:

@@ -56,6 +56,8 @@ class WorkerSetView:
     """Replicas that the object asks for; None where it has no count (a DaemonSet)."""
     waiting: tuple[WaitingLaunch, ...] = ()
     """Launches whose pods are still to come: they count, or a list made too early would have them launched again."""
+    missing: int = 0
+    """Replicas that the object asks for beyond those that are there or waiting: others make them by themselves."""
     refused_reason: str | None = None
     """Why it may not be written: another owner of its count (HPA, ScaledObject, Ray's autoscaler, Kueue), a wrong shape."""
 

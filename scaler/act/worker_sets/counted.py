@@ -18,7 +18,7 @@ from scaler.act.worker_sets.base import SetRefused, WaitingLaunch, WorkerPod, Wo
 from scaler.act.worker_sets.calls import reading, writing
 from scaler.act.worker_sets.notes import Launch, Notes
 from scaler.act.worker_sets.owners import marked_owner, other_owner
-from scaler.act.worker_sets.pairing import ENDED, Pairing, Precedence
+from scaler.act.worker_sets.pairing import ENDED, Pairing, Precedence, counts
 from scaler.act.worker_sets.settings import WorkerSetSettings
 from scaler.kube.contract import PODS, Conflict, Json, KubeError, Resource
 from scaler.kube.facts import TOKEN_ANNOTATION, PodFacts
@@ -50,6 +50,8 @@ class CountedObject:
         self.precedence = Precedence()
         self._written: int | None = None
         """The count as we wrote or found it last."""
+        self._done: Json | None = None
+        """The object as we wrote it last, since it was found last."""
 
     @property
     def what(self) -> str:
@@ -67,11 +69,17 @@ class CountedObject:
         """As `read`; says where somebody else has set the count since we wrote or found it. We go on from what is there."""
         async with self._turn:
             body = await self.read()
+            self._done = None
         count = self._count(body)
         if self._written not in (None, count):
             log.warning("worker_set_counted_by_others", object=self.what, was=self._written, found=count)
         self._written = count
         return body
+
+    async def latest(self, body: Json) -> Json:
+        """What was found, or what we have written since: pods that are listed next are not ahead of it by our own doing."""
+        async with self._turn:
+            return self._done or body
 
     def notes_of(self, body: Json) -> Notes:
         """Its notes."""
@@ -102,7 +110,7 @@ class CountedObject:
                 patch["metadata"]["resourceVersion"] = body["metadata"]["resourceVersion"]
                 with writing(self.what), suppress(Conflict):
                     done = await settings.kube.patch(self._resource, settings.name, patch, namespace=settings.namespace)
-                    self._written = self._count(done)
+                    self._written, self._done = self._count(done), done
                     return done
         raise PoolUnavailable(f"{self.what} was written by others {_TRIES} times in between")
 
@@ -173,15 +181,17 @@ class CountedObject:
         new = {launch.token: pod.uid for launch, pod in pairing.answers}
         kept = self.notes_of(body).answered(pairing.known | new)
         self.precedence.keep({launch.token for launch in kept.waiting}, {pod.uid for pod in pods})
+        waiting = [launch for launch in kept.waiting if launch.token not in pairing.void]
+        staying = sum(counts(pod) and pod.uid not in kept.going for pod in pods)
         return WorkerSetView(
             listed_at_s=listed_at_s,
             pods=tuple(worker_pod(pod, pod.uid, kept.launch_of(pod.uid)) for pod in pods if pod.phase not in ENDED),
             desired=self._count(body),
             waiting=tuple(
                 WaitingLaunch(token=launch.token, offering_id=launch.offering_id, since_s=launch.at_s)
-                for launch in kept.waiting
-                if launch.token not in pairing.void
+                for launch in waiting
             ),
+            missing=max(0, self._count(body) - staying - len(waiting)),
             refused_reason=refused_reason,
         )
 

@@ -67,6 +67,7 @@ class Deployment:
 
     async def _view(self, body: Json, listed_at_s: float) -> WorkerSetView:
         sets = await self._replica_sets(body)
+        body = await self._object.latest(body)
         pods = self._pods(sets)
         noted = self._object.notes_of(body)
         live = [pod for pod in pods if counts(pod)]

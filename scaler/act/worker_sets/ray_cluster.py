@@ -54,6 +54,7 @@ class RayWorkerGroup:
             reason = self._wrong_shape(body) or await self._object.refused_reason(body)
         except SetRefused as error:
             return refused(str(error), listed_at_s)
+        body = await self._object.latest(body)
         pods = self._pods(body)
         pairing = self._pair(body, pods)
         if reason is None:

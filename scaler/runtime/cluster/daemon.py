@@ -133,8 +133,7 @@ class ClusterDaemon:
             self._led_from_s = clock.monotonic_s()
             log.info("leading", epoch=epoch)
             group.create_task(elector.hold())
-            theirs = kube.ahead_s if aws is None else aws.ahead_s
-            skews = {name: kube.ahead_s if name == "nodes" else theirs for name in sources}
+            skews = {} if aws is None else {name: aws.ahead_s for name in sources if name != "nodes"}
             hub = NoticeHub(NoticeWatch(sources, clock, ahead_s=skews), clock)
             group.create_task(hub.run())
             shared = Shared(

@@ -392,6 +392,50 @@ async def test_a_count_set_by_hand_is_told_and_not_fought_over(capsys: pytest.Ca
     assert world.count == 8
 
 
+async def test_missing_is_what_others_have_yet_to_make_and_nothing_that_we_take_out_or_launch() -> None:
+    world = World(4)
+    victim, lost, *_ = sorted(world.uids())
+
+    async def missing() -> int:
+        return (await world.set.observe()).missing
+
+    await world.set.add("a", "o")
+    assert await missing() == 0
+    world.reconcile()
+    assert await missing() == 0
+    world.run_pods()
+    for _ in range(4):
+        with suppress(NotYet):
+            await world.set.remove(victim)
+        assert await missing() == 0
+        world.reconcile()
+        assert await missing() == 0
+    world.lose_pod(lost)
+    assert await missing() == 1
+    world.reconcile()
+    assert await missing() == 0
+    world.kube.end_pods()
+    assert await missing() == 0
+    assert victim not in world.uids()
+
+
+async def test_a_pod_that_we_take_out_while_all_are_listed_is_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(4)
+    victim = min(world.uids())
+    await world.set.remove(victim)
+    listed = world.kube.list
+
+    async def meanwhile(*words: Any, **more: Any) -> Any:
+        monkeypatch.setattr(world.kube, "list", listed)
+        await world.set.remove(victim)
+        world.reconcile()
+        return await listed(*words, **more)
+
+    monkeypatch.setattr(world.kube, "list", meanwhile)
+    assert (await world.set.observe()).missing == 0
+    assert world.count == 3
+
+
 async def test_nothing_is_told_before_the_pods_were_listed() -> None:
     world = World(1)
     world.pods.listed = False

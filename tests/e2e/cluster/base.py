@@ -34,6 +34,7 @@ from scaler.runtime.clock import SystemClock
 from tests.builders.kube import Kube, namespace
 from tests.builders.valkey_server import ValkeyServer
 from tests.cluster.control_plane import ControlPlane
+from tests.e2e.cluster.turn import turn
 
 JOB = "fleet"
 NAMESPACE = "rl"
@@ -307,26 +308,27 @@ class Ground:
 @asynccontextmanager
 async def ground(plane: ControlPlane, folder: Path, work: WorkerSettings | None = None) -> AsyncIterator[Ground]:
     """The control plane with our definition, a store and workers without pods; nothing is left afterwards."""
-    clock = SystemClock()
-    store_folder = folder / "store"
-    store_folder.mkdir()
-    store = ValkeyServer(store_folder)
-    await asyncio.to_thread(plane.start)
-    api = open_api(plane.kubeconfig, clock=clock, qps=1000.0, burst=2000)
-    try:
-        store.start()
-        async with Kube.of(plane) as kube:
-            workers = MultiplexedWorkers(lambda: open_ledger(store.url, JOB), clock, work or WorkerSettings())
-            nodes, pods = WatchedNodes(api, clock), WatchedPods(api, clock, {NAMESPACE})
-            await _define(kube, api)
-            open_ledger(store.url, JOB).configure(SETTINGS)
-            yield Ground(
-                plane=plane, store=store, kube=kube, api=api, nodes=nodes, pods=pods, workers=workers, folder=folder
-            )
-    finally:
-        store.kill()
-        await api.close()
-        await asyncio.to_thread(plane.stop)
+    with turn():
+        clock = SystemClock()
+        store_folder = folder / "store"
+        store_folder.mkdir()
+        store = ValkeyServer(store_folder)
+        await asyncio.to_thread(plane.start)
+        api = open_api(plane.kubeconfig, clock=clock, qps=1000.0, burst=2000)
+        try:
+            store.start()
+            async with Kube.of(plane) as kube:
+                workers = MultiplexedWorkers(lambda: open_ledger(store.url, JOB), clock, work or WorkerSettings())
+                nodes, pods = WatchedNodes(api, clock), WatchedPods(api, clock, {NAMESPACE})
+                await _define(kube, api)
+                open_ledger(store.url, JOB).configure(SETTINGS)
+                yield Ground(
+                    plane=plane, store=store, kube=kube, api=api, nodes=nodes, pods=pods, workers=workers, folder=folder
+                )
+        finally:
+            store.kill()
+            await api.close()
+            await asyncio.to_thread(plane.stop)
 
 
 async def _define(kube: Kube, api: KubeApi) -> None:

@@ -11,13 +11,14 @@ from scaler.runtime.clock import SystemClock
 from tests.builders.valkey_server import valkey_server
 from tests.cluster.control_plane import ControlPlane
 from tests.e2e.cluster.bed import quick_cloud
+from tests.e2e.cluster.turn import turn
 from tests.simcloud.server import serve
 from tests.simcloud.sim import SimCloud
 
 
 def run(nodes: int, *, quiet: bool = False) -> "subprocess.CompletedProcess[str]":
     """The command's end; its output is read where `quiet`, else shown."""
-    with ControlPlane(("kwok",)) as plane, valkey_server() as store, serve(_cloud()) as server:
+    with turn(), ControlPlane(("kwok",)) as plane, valkey_server() as store, serve(_cloud()) as server:
         env = {
             **os.environ,
             "KUBECONFIG": str(plane.kubeconfig),

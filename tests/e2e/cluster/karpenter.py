@@ -7,6 +7,7 @@ EC2 id here: a node's name is what its instance is called, by everybody alike.
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,22 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from scaler.act.karpenter_claims import WatchedClaims
-from scaler.kube.contract import NODE_CLAIMS
+from scaler.kube.contract import NODE_CLAIMS, NODE_POOLS
 from scaler.runtime.clock import SystemClock
 from tests.builders.kube import deployment, is_running, leader_worker_set, node_pool
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.paths import JsonObject
-from tests.e2e.cluster.base import JOB, LIVES, NAMESPACE, SYSTEM, ClusterBed, a_fleet_of, at_work, ground
+from tests.e2e.cluster.base import JOB, LIVES, NAMESPACE, WORKERS, ClusterBed, a_fleet_of, at_work, ground
 from tests.e2e.cluster.kubelet import patient_kubelet
-
-__all__ = ["JOB", "NAMESPACE", "SYSTEM"]
 
 ROLLOUT, TRAINER = "rollout", "trainers"
 USER = "headrace"
 DISRUPTED = "karpenter.sh/disrupted"
 WITH = ("controllers", "scheduler", "kwok", "karpenter")
 ZONES = ("us-west-2a", "us-west-2b", "us-west-2c")
-TYPE = "p5.48xlarge"
+TYPE, CHEAPER = "p5.48xlarge", "g6e.48xlarge"
+_GROUP = "leaderworkerset.sigs.k8s.io/name"
 _FINISH_S = 3.0
 _QUICK: Mapping[str, Any] = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "0s"}
 """Disruption budgets are left at their default, a tenth of the nodes at a time."""
@@ -75,6 +75,14 @@ class KarpenterBed(ClusterBed):
         """Names of the nodes that replicas are on. Karpenter may make one too many, which it takes away again by itself."""
         return {pod.node_name for pod in self.replicas() if pod.node_name}
 
+    def pairs(self) -> set[frozenset[str]]:
+        """The nodes of each replica of several."""
+        groups: dict[str, set[str]] = defaultdict(set)
+        for pod in self.pods.all():
+            if WORKERS.items() <= pod.labels.items() and not pod.deleting and pod.node_name:
+                groups[pod.labels[_GROUP]].add(pod.node_name)
+        return {frozenset(nodes) for nodes in groups.values()}
+
     def nodes_of(self, node_pool: str) -> set[str]:
         """Names of the nodes of a NodePool."""
         return {node.name for node in self.nodes.all() if node.labels.get("karpenter.sh/nodepool") == node_pool}
@@ -87,6 +95,11 @@ class KarpenterBed(ClusterBed):
 
         await self.until("each of these nodes is told by its claim", lambda: len(of_them()) == len(nodes))
         await self.kube.delete_all(NODE_CLAIMS.path(name) for name in of_them())
+
+    async def allow_cheaper(self, bought: str) -> None:
+        """Karpenter may launch `CHEAPER` too: what it has is dearer from now on than what it could have."""
+        spec = {"template": {"spec": {"requirements": _requirements(bought, TYPE, CHEAPER)}}}
+        await self.kube.patch(NODE_POOLS.path(ROLLOUT), {"spec": spec})
 
     def marked(self, nodes: Collection[str]) -> set[str]:
         """Those of these nodes whose worker has handed over because the ledger told it to."""
@@ -122,13 +135,12 @@ def _is_ours(event: JsonObject, verb: str, plural: str) -> bool:
 
 @asynccontextmanager
 async def a_karpenter_bed(
-    folder: Path,
-    *,
-    nodes_per_replica: int = 1,
-    bought: str = "spot",
-    disruption: Mapping[str, Any] = _QUICK,
+    folder: Path, *, nodes_per_replica: int = 1, bought: str = "spot", types: Sequence[str] = (TYPE,)
 ) -> AsyncIterator[KarpenterBed]:
-    """Everything but the controller, ready; nothing is left afterwards."""
+    """Everything but the controller, ready; nothing is left afterwards.
+
+    `types`: what the fleet offers. Karpenter may launch the first of them, in any zone.
+    """
     grouped = nodes_per_replica > 1
     plane = ControlPlane((*WITH, "lws") if grouped else WITH, audit=True, flags={"kwok": patient_kubelet(folder)})
     async with ground(plane, folder) as made:
@@ -139,38 +151,29 @@ async def a_karpenter_bed(
             claims=WatchedClaims(made.api, ROLLOUT, clock=SystemClock()),
             worker_set="leader_worker_set" if grouped else "deployment",
             nodes_per_replica=nodes_per_replica,
-            offered=[an_offering(zone, bought) for zone in ZONES],
+            offered=[_offering(name, zone, bought) for name in types for zone in ZONES],
         )
-        for body in node_pool(ROLLOUT, requirements=[one_of("node.kubernetes.io/instance-type", TYPE)]):
-            await bed.kube.create(bought_as(bought, disrupted_by(disruption, body)))
+        await bed.kube.create_all(_node_pool(ROLLOUT, bought))
         await bed.kube.create(_workers(nodes_per_replica))
         async with at_work(bed, bed.claims.run(), bed.watch_taints(), bed.watch_claims()):
             yield bed
 
 
-def an_offering(zone: str, bought: str) -> dict[str, str]:
+def _offering(instance_type: str, zone: str, bought: str) -> dict[str, str]:
     """As the fleet has it; dearer by zone, as Karpenter's list is."""
-    price = 22.0 + ZONES.index(zone) if bought == "spot" else 55.0 + ZONES.index(zone)
-    return {"instanceType": TYPE, "zone": zone, "capacityType": bought, "priceUsdPerH": f"{price:.2f}"}
+    price = (55.0 if instance_type == TYPE else 30.0) * (0.4 if bought == "spot" else 1.0) + ZONES.index(zone)
+    return {"instanceType": instance_type, "zone": zone, "capacityType": bought, "priceUsdPerH": f"{price:.2f}"}
 
 
-def one_of(key: str, *values: str) -> JsonObject:
-    """A requirement of a NodePool."""
-    return {"key": key, "operator": "In", "values": list(values)}
+def _node_pool(name: str, bought: str, *types: str) -> list[JsonObject]:
+    made = node_pool(name, disruption=dict(_QUICK))
+    made[1]["spec"]["template"]["spec"]["requirements"] = _requirements(bought, *types)
+    return made
 
 
-def disrupted_by(disruption: Mapping[str, Any], body: JsonObject) -> JsonObject:
-    """A NodePool with this `disruption`; whatever else stays as it is."""
-    return body if body["kind"] != "NodePool" else {**body, "spec": {**body["spec"], "disruption": dict(disruption)}}
-
-
-def bought_as(bought: str, body: JsonObject) -> JsonObject:
-    """A NodePool that buys so; whatever else stays as it is."""
-    if body["kind"] == "NodePool":
-        for each in body["spec"]["template"]["spec"]["requirements"]:
-            if each["key"] == "karpenter.sh/capacity-type":
-                each["values"] = [bought]
-    return body
+def _requirements(bought: str, *types: str) -> list[JsonObject]:
+    wanted = {"karpenter.sh/capacity-type": (bought,), "node.kubernetes.io/instance-type": types or (TYPE,)}
+    return [{"key": key, "operator": "In", "values": list(values)} for key, values in wanted.items()]
 
 
 def _workers(nodes_per_replica: int) -> JsonObject:
@@ -186,8 +189,7 @@ def _workers(nodes_per_replica: int) -> JsonObject:
 
 async def add_trainers(bed: KarpenterBed, count: int, labels: Mapping[str, str]) -> None:
     """So many on-demand nodes of a NodePool of their own, each with a trainer's pod that Karpenter may not disrupt."""
-    for body in node_pool(TRAINER, requirements=[one_of("node.kubernetes.io/instance-type", TYPE)]):
-        await bed.kube.create(bought_as("on-demand", disrupted_by(_QUICK, body)))
+    await bed.kube.create_all(_node_pool(TRAINER, "on-demand"))
     made = deployment("trainer", count, within=NAMESPACE, gpus=8, nodeSelector={"karpenter.sh/nodepool": TRAINER})
     made["spec"]["template"]["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
     await bed.kube.create(made)

@@ -15,7 +15,7 @@ from tests.cluster.fixtures import require
 from tests.e2e.cluster.proxy import Proxy
 from tests.e2e.cluster.scene import NEEDS, WITHIN_S, Scene, a_scene
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 
 
 RENEW_DEADLINE_S = 7.0

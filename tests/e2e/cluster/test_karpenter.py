@@ -4,6 +4,7 @@ through the loss of a third of its claims at once, back to its floor.
 What is believed is what the servers say: the API server's objects and its audit log, the ledger's history.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,13 @@ from scaler.model.trainers import TrainerSpec
 from tests.builders.trainer_recorder import TrainerRecorder
 from tests.cluster.fixtures import require
 from tests.e2e.cluster.base import NAMESPACE, Life
-from tests.e2e.cluster.karpenter import ROLLOUT, WITH, KarpenterBed, a_karpenter_bed, add_trainers
+from tests.e2e.cluster.karpenter import CHEAPER, ROLLOUT, TYPE, WITH, KarpenterBed, a_karpenter_bed, add_trainers
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 
 _TRAINERS, _LABELS = 16, {"app": "trainer"}
 _THIRD = 10
-_CEILING, _FLOOR = 32, 2
+_CEILING, _FLOOR, _SMALL, _PAIRS = 32, 2, 4, 6
 
 
 async def test_floor_ceiling_loss_and_floor_again(tmp_path: Path) -> None:
@@ -47,6 +48,64 @@ async def test_floor_ceiling_loss_and_floor_again(tmp_path: Path) -> None:
         await bed.until("its nodes", lambda: len(bed.nodes_of(ROLLOUT)) == _FLOOR)
         _ended_as_they_should(bed, gone, before)
         assert await recorder.changes() == []
+        bed.rest()
+        assert audit(bed.open_ledger()).findings == ()
+
+
+async def test_nodes_that_work_and_that_consolidation_replaces_are_noticed_and_hand_over_first(tmp_path: Path) -> None:
+    require(*WITH)
+    async with a_karpenter_bed(tmp_path, bought="on-demand", types=(TYPE, CHEAPER)) as bed:
+        bed.eat(20.0)
+        bed.start()
+        await bed.fleet(policy={"type": "static", "replicas": _SMALL}, guardRails={"floor": _SMALL, "ceiling": _SMALL})
+        await bed.until("the fleet", lambda: bed.serving() == _SMALL)
+        before = bed.working()
+        launches = bed.log_of().count('"launch"')
+
+        await bed.allow_cheaper("on-demand")
+        await bed.until("two replaced", lambda: len(before - bed.working()) >= 2 and bed.serving() == _SMALL, 150)
+        went = before - bed.working()
+        assert went <= bed.disrupted_s.keys()
+        assert bed.marked(went) == went
+        lives = [life for life in bed.lives.values() if life.node_name in went]
+        assert [life for life in lives if not _handed_over(bed, life, life.told_s or 0.0)] == []
+        assert bed.most_replicas == _SMALL
+        assert bed.log_of().count('"launch"') == launches, "replacements come by themselves"
+        assert bed.claims_ended() == set()
+        bed.rest()
+        assert audit(bed.open_ledger()).findings == ()
+
+
+async def test_replicas_of_two_nodes_live_and_go_together(tmp_path: Path) -> None:
+    require(*WITH, "lws")
+    async with a_karpenter_bed(tmp_path, nodes_per_replica=2) as bed:
+
+        def whole(without: Collection[str] = ()) -> bool:
+            pairs = [pair for pair in bed.pairs() if len(pair) == 2 and pair.isdisjoint(without)]
+            return bed.serving() == len(pairs) == _PAIRS
+
+        bed.eat(80.0)
+        bed.start()
+        await bed.fleet(guardRails={"floor": _FLOOR, "ceiling": _PAIRS})
+        await bed.until("the ceiling", whole, 120)
+
+        hit = sorted(bed.pairs(), key=sorted)[:2]
+        gone = {min(pair) for pair in hit[:1]} | {max(pair) for pair in hit[1:]}
+        await bed.take(gone)
+        of_them = set().union(*hit)
+        await bed.until("their workers are told by the ledger", lambda: len(bed.marked(of_them)) == len(hit), 20)
+        await bed.until("as many as before, without them", lambda: whole(gone), 120)
+        await bed.until("their nodes are gone", lambda: gone.isdisjoint(bed.nodes_of(ROLLOUT)))
+        assert bed.most_replicas == _PAIRS
+        before = bed.pairs()
+
+        await bed.change(policy={"type": "static", "replicas": _FLOOR})
+        await bed.until("the floor", lambda: len(bed.pairs()) == _FLOOR, 120)
+        await bed.until("its nodes", lambda: len(bed.nodes_of(ROLLOUT)) == 2 * _FLOOR)
+        assert before > bed.pairs(), "whole replicas went"
+        went = set().union(*(before - bed.pairs()))
+        assert {bed.node_of[claim] for claim in bed.claims_ended()} <= went
+        assert len(bed.marked(went)) == _PAIRS - _FLOOR
         bed.rest()
         assert audit(bed.open_ledger()).findings == ()
 

@@ -11,7 +11,7 @@ from tests.e2e.cluster.base import CALLER
 from tests.e2e.cluster.bed import a_bed
 from tests.simcloud.journal import BY_CALLERS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 
 _TARGET, _NOTICED, _BROKEN = 220, 200, 15
 _ZONE = "us-east-1a"

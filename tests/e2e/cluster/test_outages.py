@@ -13,7 +13,7 @@ from scaler.ledger.audit import audit
 from tests.cluster.fixtures import require
 from tests.e2e.cluster.scene import NEEDS, Scene, a_scene
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 
 
 async def test_what_a_controller_stands_on_goes_away_and_comes_back(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.e2e.cluster.bed import Bed, a_bed, a_fleet
 from tests.e2e.cluster.scene import NEEDS
 from tests.simcloud.journal import BY_CALLERS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 
 _ZONE = "us-east-1a"
 _GROUP = f"rollout-{_ZONE}"

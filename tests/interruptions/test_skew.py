@@ -2,8 +2,8 @@
 
 import pytest
 
+from scaler.interruptions.skew import Skew
 from scaler.model.interruption import InterruptionNotice, NoticeKind
-from scaler.runtime.skew import Skew
 
 
 def a_notice(deadline_s: float | None = 1120.0) -> InterruptionNotice:
