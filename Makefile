@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 TRACES ?= $(firstword $(wildcard ../shared/traces))
 export HEADRACE_TRACES ?= $(if $(TRACES),$(abspath $(TRACES)))
 
-.PHONY: setup demo test lint types arch unit lock clean cluster-build cluster-up cluster-status cluster-down chart bench-interruptions
+.PHONY: setup demo test test-long lint types arch unit lock clean cluster-build cluster-up cluster-status cluster-down chart bench-interruptions
 
 setup: $(STAMP)
 
@@ -37,6 +37,10 @@ arch: setup
 
 unit: setup cluster-build
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# What takes a minute or more each: failovers, outages, Karpenter, two hundred notices. A quarter of an hour on two cores.
+test-long: setup cluster-build
+	HEADRACE_LONG=1 $(BIN)/python -m pytest -m long
 
 # Without a suitable Go it says so, and the tests that need a control plane are skipped.
 cluster-build: setup

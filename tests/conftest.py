@@ -1,4 +1,4 @@
-"""Which tests run where: those marked `long` only in `.ci/run`, or where somebody asks for them."""
+"""Which tests run where: those marked `long` only where somebody asks for them, as `make test-long` does."""
 
 import os
 
@@ -12,7 +12,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what is long, and say how to have it."""
     if os.environ.get(LONG) == "1":
         return
-    skip = pytest.mark.skip(reason=f"takes a minute or more: .ci/run has it, {LONG}=1 asks for it")
+    skip = pytest.mark.skip(reason=f"takes a minute or more: make test-long, or {LONG}=1")
     for item in items:
         if item.get_closest_marker("long"):
             item.add_marker(skip)
