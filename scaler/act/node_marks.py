@@ -32,6 +32,7 @@ from scaler.kube.facts import (
 )
 from scaler.model.interruption import InterruptionNotice
 from scaler.model.notice_file import dump_notice, parse_notice
+from scaler.model.units import utc_text
 
 MARKED_BY_ANNOTATION = "headrace.dev/marked-by"
 """Key of the fleet whose mark it is."""
@@ -229,4 +230,4 @@ def _writable(at_s: float) -> float:
 
 def _utc(at_s: float) -> str:
     """As Kubernetes writes it."""
-    return datetime.fromtimestamp(_writable(at_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return utc_text(_writable(at_s))

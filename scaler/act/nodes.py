@@ -48,6 +48,7 @@ from scaler.kube.facts import (
     PodIndex,
 )
 from scaler.kube.reading import node_facts
+from scaler.kube.waiting import first_of
 from scaler.model.clock import Clock
 
 __all__ = ["NodeKeeper", "NodeMark", "Owned"]
@@ -168,11 +169,7 @@ class NodeKeeper:
     async def _pause(self, look_s: float) -> None:
         await self._clock.sleep(max(_SETTLE_S, _LOOKS_TAKE_ONE_IN * look_s))
         wait_s = self._wait_s()
-        async with asyncio.TaskGroup() as group:
-            ways = {group.create_task(self._clock.sleep(wait_s)), group.create_task(self._news.wait())}
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            for way in ways:
-                way.cancel()
+        await first_of(self._clock.sleep(wait_s), self._news.wait())
         self._news.clear()
 
     def _wait_s(self) -> float:

@@ -11,7 +11,6 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from scaler.kube.indexes import WatchedNodes
 from scaler.ledger.audit import events_of
 from scaler.ledger.contract import LedgerError
 from scaler.ledger.history import EventKind
+from scaler.model.units import utc_text
 from scaler.runtime.clock import SystemClock
 
 _BATCH = 10
@@ -146,7 +146,7 @@ async def _send(bed: BenchBed, clock: SystemClock) -> dict[str, float]:
 
     async def batch(instances: Sequence[str]) -> None:
         now_s = clock.now_s()
-        at = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        at = utc_text(now_s)
         entries = [{"Id": str(i), "MessageBody": notice_of(name, at)} for i, name in enumerate(instances)]
         sent_s.update(dict.fromkeys(instances, now_s))
         await bed.aws.call("sqs", "SendMessageBatch", QueueUrl=bed.queue_url, Entries=entries)

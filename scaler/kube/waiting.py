@@ -1,4 +1,4 @@
-"""Two small waits: a call with an end on the injected clock, and news for any number of readers."""
+"""Small waits: the first of several, a call with an end on the injected clock, news for any number of readers."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,6 +8,15 @@ from weakref import WeakKeyDictionary
 from scaler.model.clock import Clock
 
 T = TypeVar("T")
+
+
+async def first_of(*ways: Coroutine[Any, Any, Any]) -> None:
+    """Return when the first of them has ended; the others are cancelled and awaited. What one raises is raised, in a group."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(way) for way in ways]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
 
 
 async def within(clock: Clock, seconds: float, call: Coroutine[Any, Any, T]) -> T:

@@ -5,10 +5,16 @@ Errors are `ValueError` with a message that shows the accepted form.
 
 import math
 import re
+from datetime import UTC, datetime
 from decimal import Decimal
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SECONDS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86400)}
+
+
+def utc_text(at_s: float) -> str:
+    """UTC seconds as ISO 8601 with whole seconds, the way the API server and AWS write times."""
+    return datetime.fromtimestamp(int(at_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_duration_s(text: str) -> float:

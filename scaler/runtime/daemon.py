@@ -9,27 +9,21 @@ leader's death.
 import asyncio
 import os
 import signal
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from scaler.config.convert import http_address, job_settings, ledger_url
+from scaler.config.convert import http_address, job_settings
 from scaler.config.last_good import Start
-from scaler.config.schema import RolloutFleet
 from scaler.decide import decide
-from scaler.ledger.contract import Ledger, StaleEpoch
-from scaler.ledger.registry import open_ledger
+from scaler.ledger.contract import StaleEpoch
 from scaler.model.clock import Clock
 from scaler.model.job import JobSettings
 from scaler.observe.ledger_watch import LedgerCalls, LedgerWatch
 from scaler.observe.offerings import OfferingMemory
-from scaler.observe.registry import open_source
-from scaler.observe.signals import SignalSource, SourceContext
 from scaler.runtime.adapters import Actors, notice_sources
-from scaler.runtime.averaging import averaged_over_s
 from scaler.runtime.config_watch import ConfigWatch
 from scaler.runtime.drainer import Drainer
 from scaler.runtime.ender import Ender
@@ -46,6 +40,7 @@ from scaler.runtime.loop import Controller, Parts
 from scaler.runtime.notice_watch import NoticeWatch
 from scaler.runtime.outcomes import Outcomes
 from scaler.runtime.pool_watch import PoolWatch
+from scaler.runtime.sources import ledger_opener, signal_sources
 from scaler.runtime.status import status_json
 from scaler.telemetry.metrics import Metrics
 from scaler.telemetry.readout import Readout
@@ -157,7 +152,7 @@ class Daemon:
         fleet, clock = self._config.fleet, self._clock
         self._journal = journal = Journal(self._files.journal)
         actors = Actors(self._config, clock)
-        calls, slow_calls = (LedgerThread(_opener(fleet)) for _ in range(2))
+        calls, slow_calls = (LedgerThread(ledger_opener(fleet)) for _ in range(2))
         notices = NoticeWatch(notice_sources(fleet, clock), clock)
         try:
             self._controller = controller = self._build(calls, actors, notices, journal)
@@ -193,7 +188,7 @@ class Daemon:
                 actors=actors,
                 rules=JobRules(calls, self._rules),
                 ledger=watch,
-                signals=self._signal_sources(watch),
+                signals=signal_sources(self._config.fleet, watch, clock),
                 pools=PoolWatch(),
                 notices=notices,
                 offerings=offerings,
@@ -204,17 +199,6 @@ class Daemon:
                 decide=decide,
             )
         )
-
-    def _signal_sources(self, watch: LedgerWatch) -> dict[str, SignalSource]:
-        fleet = self._config.fleet
-        context = SourceContext(
-            ledger=watch,
-            clock=self._clock,
-            averaged_over_s=averaged_over_s(fleet.spec.interval_s),
-        )
-        names = {stage.name.value: stage.signals.type for stage in fleet.spec.stages}
-        sources = {name: open_source(name, context) for name in set(names.values())}
-        return {stage: sources[name] for stage, name in names.items()}
 
     def _rules(self) -> JobSettings | None:
         return None if self._config.spec.dry_run else job_settings(self._config.fleet)
@@ -252,8 +236,3 @@ def _leaves(error: BaseException) -> list[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         return [leaf for each in error.exceptions for leaf in _leaves(each)]
     return [error]
-
-
-def _opener(fleet: RolloutFleet) -> Callable[[], Ledger]:
-    """The URL is read anew each time: a mounted secret changes."""
-    return lambda: open_ledger(ledger_url(fleet), fleet.job_name)

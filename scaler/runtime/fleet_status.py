@@ -7,13 +7,13 @@ Non-goals: history, which Events and the journal have; writing it (`status_write
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from scaler.config.crd_status import MAX_COMMANDS, MAX_TEXT
 from scaler.kube.contract import Json
 from scaler.model.plan import Clamp, Command, Plan, Reason, StagePlan
 from scaler.model.snapshot import PoolView, Snapshot, StageView
+from scaler.model.units import utc_text
 from scaler.runtime.conditions import ConditionType, Judgement, Surroundings, judge
 from scaler.runtime.kube_config import ConfigState
 from scaler.runtime.outcomes import kind_of, subject_of
@@ -59,17 +59,12 @@ def conditions_of(
                 "type": kind.value,
                 "status": status,
                 "observedGeneration": config.generation,
-                "lastTransitionTime": timestamp(now_s) if turned else old["lastTransitionTime"],
+                "lastTransitionTime": utc_text(now_s) if turned else old["lastTransitionTime"],
                 "reason": judgement.reason,
                 "message": text(judgement.message),
             }
         )
     return found
-
-
-def timestamp(at_s: float) -> str:
-    """As the API server writes times."""
-    return datetime.fromtimestamp(int(at_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def text(message: str) -> str:
@@ -134,7 +129,7 @@ def _last_plan(plan: Plan | None, decided_at_s: float | None, previous: Mapping[
     before = previous.get("lastPlan") or {}
     repeated = before.get("commands") == shown
     return {
-        "decidedAt": before["decidedAt"] if repeated else timestamp(decided_at_s or 0.0),
+        "decidedAt": before["decidedAt"] if repeated else utc_text(decided_at_s or 0.0),
         "commands": shown,
         "commandsOmitted": len(plan.commands) - len(shown),
     }

@@ -19,6 +19,7 @@ import structlog
 
 from scaler.act.base import PoolActor
 from scaler.interruptions.base import SourceHealth
+from scaler.kube.waiting import first_of
 from scaler.model.clock import Clock
 from scaler.model.interruption import InterruptionNotice
 from scaler.model.plan import Memory, Plan
@@ -314,11 +315,7 @@ class Controller:
         return wait_s
 
     async def _wait(self, seconds: float) -> None:
-        async with asyncio.TaskGroup() as group:
-            ways = {group.create_task(self._parts.clock.sleep(seconds)), group.create_task(self.wake.wait())}
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            for way in ways:
-                way.cancel()
+        await first_of(self._parts.clock.sleep(seconds), self.wake.wait())
         self.wake.clear()
 
 

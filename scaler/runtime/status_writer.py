@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from scaler.kube.contract import ROLLOUT_FLEETS, Invalid, Json, KubeApi, KubeError, NotFound, PatchType
+from scaler.kube.waiting import first_of
 from scaler.model.clock import Clock
 
 log = structlog.get_logger()
@@ -119,11 +120,7 @@ class StatusWriter:
     async def _wait(self, seconds: float) -> None:
         """Wait so long, or until there is a newer offer; the one there is stands."""
         self._offered.clear()
-        async with asyncio.TaskGroup() as group:
-            ways = {group.create_task(self._clock.sleep(seconds)), group.create_task(self._offered.wait())}
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            for way in ways:
-                way.cancel()
+        await first_of(self._clock.sleep(seconds), self._offered.wait())
         self._offered.set()
 
 

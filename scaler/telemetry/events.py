@@ -12,13 +12,13 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from enum import StrEnum
 
 import structlog
 
 from scaler.kube.contract import EVENTS, Conflict, Json, KubeApi, KubeError, NotFound
 from scaler.model.clock import Clock
+from scaler.model.units import utc_text
 
 log = structlog.get_logger()
 
@@ -174,7 +174,7 @@ class EventRecorder:
     async def _send(self, key: _Key, series: _Series) -> None:
         namespace = key.about.namespace or "default"
         if series.sent:
-            change = {"count": series.count, "lastTimestamp": _time(series.last_at_s), "message": series.message}
+            change = {"count": series.count, "lastTimestamp": utc_text(series.last_at_s), "message": series.message}
             try:
                 await self._kube.patch(EVENTS, series.name, change, namespace=namespace)
                 return
@@ -199,13 +199,9 @@ class EventRecorder:
             "message": series.message,
             "type": key.type.value,
             "count": series.count,
-            "firstTimestamp": _time(series.first_at_s),
-            "lastTimestamp": _time(series.last_at_s),
+            "firstTimestamp": utc_text(series.first_at_s),
+            "lastTimestamp": utc_text(series.last_at_s),
             "source": {"component": "headrace", "host": self._identity},
             "reportingComponent": "headrace.dev/controller",
             "reportingInstance": self._identity[:128],
         }
-
-
-def _time(at_s: float) -> str:
-    return datetime.fromtimestamp(int(at_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -13,8 +13,9 @@ from scaler.kube.contract import Json
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.reading import MISSING
 from scaler.model.snapshot import OfferingView
+from scaler.model.units import utc_text
 from scaler.runtime.conditions import ConditionType
-from scaler.runtime.fleet_status import text, timestamp
+from scaler.runtime.fleet_status import text
 from scaler.telemetry.readout import Readout
 from tests.builders.fleet_status import CONFIG, a_readout, a_status, condition
 from tests.builders.snapshots import (
@@ -123,7 +124,7 @@ def test_times_change_on_transition_only() -> None:
     later = a_status(previous=first, now_s=NOW_S + 20)
     assert times(later) == times(first)
     paused = a_status(config=replace(CONFIG, paused=True), previous=later, now_s=NOW_S + 40)
-    assert times(paused) == {**times(first), "Paused": timestamp(NOW_S + 40)}
+    assert times(paused) == {**times(first), "Paused": utc_text(NOW_S + 40)}
 
 
 @given(st.lists(st.tuples(st.booleans(), st.none() | st.booleans(), st.integers(0, 3)), max_size=8))
@@ -136,7 +137,7 @@ def test_a_time_is_that_of_the_last_turn_whatever_happens(turns: list[tuple[bool
         status = a_status(config=config, previous=status, now_s=now_s)
         for each in status["conditions"]:
             if since.get(each["type"], ("", ""))[0] != each["status"]:
-                since[each["type"]] = (each["status"], timestamp(now_s))
+                since[each["type"]] = (each["status"], utc_text(now_s))
             assert each["lastTransitionTime"] == since[each["type"]][1]
     assert len({each["type"] for each in status.get("conditions", [])}) == (len(ALL) if turns else 0)
 
@@ -159,13 +160,13 @@ def test_bug_088_a_newer_plan_takes_the_place_of_the_last_one_at_once() -> None:
     up = a_status(a_readout(a_world_of(some_replicas(1)), a_fleet_spec(3)))
     newer = a_readout(a_world_of(some_replicas(1)), a_fleet_spec(2), decided_at_s=NOW_S + 60)
     plan = a_status(newer, previous=up)["lastPlan"]
-    assert ([each["kind"] for each in plan["commands"]], plan["decidedAt"]) == (["launch"], timestamp(NOW_S + 60))
+    assert ([each["kind"] for each in plan["commands"]], plan["decidedAt"]) == (["launch"], utc_text(NOW_S + 60))
 
 
 def test_the_last_plan_stays_while_nothing_newer_was_asked_for() -> None:
     up = a_status(a_readout(a_world_of(some_replicas(1)), a_fleet_spec(3)))
     assert [each["kind"] for each in up["lastPlan"]["commands"]] == ["launch", "launch"]
-    assert up["lastPlan"]["decidedAt"] == timestamp(NOW_S)
+    assert up["lastPlan"]["decidedAt"] == utc_text(NOW_S)
     assert a_status(previous=up, now_s=NOW_S + 60)["lastPlan"] == up["lastPlan"]
     repeated = a_readout(a_world_of(some_replicas(1)), a_fleet_spec(3), decided_at_s=NOW_S + 60)
     assert a_status(repeated, previous=up)["lastPlan"] == up["lastPlan"]

@@ -2,15 +2,11 @@
 
 from collections.abc import Mapping
 
-import structlog
-
 from scaler.act._ec2.ending import Ending
 from scaler.act._ec2.launching import Launching
 from scaler.act._ec2.site import Site
 from scaler.act.base import LaunchOutcome, OfferingFacts, PoolObservation
 from scaler.model.plan import DetachReplica, LaunchReplica, TerminateReplica
-
-log = structlog.get_logger()
 
 
 class GroupPool:

@@ -7,7 +7,6 @@ research "autoscalers" 45.
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 from scaler.decide.trainer_checks.case import Case, Found, Row, node_found, row
 from scaler.model.trainer_facts import ScheduledEvent, Source, TrainerNode
@@ -20,6 +19,7 @@ from scaler.model.trainers import (
     Severity,
     SubjectKind,
 )
+from scaler.model.units import utc_text
 
 BLOCK_ENDS_BEFORE_S = 1800.0
 MANAGED_BLOCK_ENDS_BEFORE_S = 2400.0
@@ -110,7 +110,7 @@ def _group_policy(case: Case) -> Iterator[Found]:
 
 def _scheduled_event(case: Case) -> Iterator[Found]:
     for event in _events(case):
-        at = _utc(event.not_before_s) if event.not_before_s is not None else "a time not told"
+        at = utc_text(event.not_before_s) if event.not_before_s is not None else "a time not told"
         yield _instance_found(
             event.instance_id, f"EC2 has scheduled {event.code} for {at}: take a checkpoint and replace the node before"
         )
@@ -150,7 +150,7 @@ def _capacity_end(case: Case) -> Iterator[Found]:
         soon = case.now_s >= deadline_s - case.settings.trainer.checkpoint_lead_s
         yield _instance_found(
             node.instance_id,
-            f"its capacity block is taken away from {_utc(deadline_s)} on: extend it, or have a checkpoint and other "
+            f"its capacity block is taken away from {utc_text(deadline_s)} on: extend it, or have a checkpoint and other "
             "capacity by then",
             Severity.ALARM if soon else Severity.WARN,
         )
@@ -163,7 +163,7 @@ def _checkpoint(case: Case) -> Iterator[Found]:
     ahead = [at_s for at_s in deadlines_s if at_s is not None and at_s > case.now_s]
     if not ahead or case.now_s < min(ahead) - case.settings.trainer.checkpoint_lead_s:
         return
-    by = _utc(min(ahead))
+    by = utc_text(min(ahead))
     for pod in case.facts.pods:
         if pod.annotations.get(CHECKPOINT_ANNOTATION) != by:
             yield Found(
@@ -187,10 +187,6 @@ def _instance_found(instance_id: str, message: str, severity: Severity = Severit
 
 def _group_found(name: str, message: str) -> Found:
     return Found(kind=SubjectKind.GROUP, subject=name, message=message)
-
-
-def _utc(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 ROWS: tuple[Row, ...] = (

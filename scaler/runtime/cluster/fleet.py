@@ -16,23 +16,18 @@ import structlog
 
 from scaler.act.nodes import NodeKeeper, NodeMark
 from scaler.act.trainer_repairs import TrainerRepairs
-from scaler.config.convert import job_settings, ledger_url
-from scaler.config.schema import RolloutFleet
+from scaler.config.convert import job_settings
 from scaler.decide import decide
 from scaler.guard.protect import Protector
 from scaler.guard.watch import GuardWatch, trainers_of
 from scaler.kube.contract import ROLLOUT_FLEETS, NotFound
 from scaler.kube.facts import FLEET_LABEL, NodeFacts, PodFacts
 from scaler.kube.waiting import within
-from scaler.ledger.contract import Ledger, StaleEpoch
-from scaler.ledger.registry import open_ledger
+from scaler.ledger.contract import StaleEpoch
 from scaler.model.job import JobSettings
 from scaler.observe.ledger_watch import LedgerWatch
 from scaler.observe.offerings import OfferingMemory
-from scaler.observe.registry import open_source
-from scaler.observe.signals import SignalSource, SourceContext
 from scaler.observe.trainers import Ports, TrainerObserver
-from scaler.runtime.averaging import averaged_over_s
 from scaler.runtime.cluster.kube_journal import KubeJournal, Succeeded
 from scaler.runtime.cluster.pools import ClusterActors, places_of
 from scaler.runtime.cluster.reporter import Reporter
@@ -53,6 +48,7 @@ from scaler.runtime.loop import Controller, Parts
 from scaler.runtime.marks import NodeMarks
 from scaler.runtime.outcomes import Outcomes
 from scaler.runtime.pool_watch import PoolWatch
+from scaler.runtime.sources import ledger_opener, signal_sources
 from scaler.runtime.status_writer import StatusWriter
 from scaler.telemetry.events import EventRecorder
 from scaler.telemetry.metrics import Metrics
@@ -177,7 +173,7 @@ class FleetRunner:
         await self._lists()
         self._journal = journal = await self._open_journal()
         fleet = config.fleet
-        calls, slow_calls = (LedgerThread(_opener(fleet)) for _ in range(2))
+        calls, slow_calls = (LedgerThread(ledger_opener(fleet)) for _ in range(2))
         try:
             async with asyncio.TaskGroup() as group:
                 work = group.create_task(self._work(config, journal, calls, slow_calls, group))
@@ -348,7 +344,7 @@ class FleetRunner:
                 actors=actors,
                 rules=JobRules(calls, lambda: _rules(config)),
                 ledger=watch,
-                signals=_signals(config, watch, shared),
+                signals=signal_sources(config.fleet, watch, clock),
                 pools=PoolWatch(),
                 notices=notices,
                 offerings=offerings,
@@ -385,16 +381,3 @@ class _Gone(Exception):
 
 def _rules(config: KubeConfigWatch) -> JobSettings | None:
     return None if config.spec.dry_run else job_settings(config.fleet)
-
-
-def _signals(config: KubeConfigWatch, watch: LedgerWatch, shared: Shared) -> dict[str, SignalSource]:
-    fleet = config.fleet
-    context = SourceContext(ledger=watch, clock=shared.clock, averaged_over_s=averaged_over_s(fleet.spec.interval_s))
-    names = {stage.name.value: stage.signals.type for stage in fleet.spec.stages}
-    sources = {name: open_source(name, context) for name in set(names.values())}
-    return {stage: sources[name] for stage, name in names.items()}
-
-
-def _opener(fleet: RolloutFleet) -> Callable[[], Ledger]:
-    """The URL is read anew each time: a mounted secret changes."""
-    return lambda: open_ledger(ledger_url(fleet), fleet.job_name)

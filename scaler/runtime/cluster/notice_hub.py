@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from scaler.interruptions.base import SourceHealth
+from scaler.kube.waiting import first_of
 from scaler.model.clock import Clock
 from scaler.model.interruption import InterruptionNotice
 from scaler.runtime.notice_watch import NoticeWatch
@@ -76,11 +77,7 @@ class NoticeHub:
         await self._watch.drained(frozenset().union(*(fleet.drained_ids for fleet in fleets)))
 
     async def _pause(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            ways = {group.create_task(self._news.wait()), group.create_task(self._told_us.wait())}
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            for way in ways:
-                way.cancel()
+        await first_of(self._news.wait(), self._told_us.wait())
 
     def tell_soon(self) -> None:
         """A fleet has something to tell."""
