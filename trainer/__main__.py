@@ -1,6 +1,11 @@
 """`python -m trainer`: the reference trainer as a process.
 
-Exit codes: 0 done or asked to stop, 2 wrong input, 3 refused by the ledger, 4 succeeded by another trainer.
+One process, or several ranks of one trainer under torchrun:
+
+    torchrun --nproc-per-node 8 -m trainer --expert-parallel nccl --transport p2p ...
+
+Exit codes: 0 done or asked to stop, 2 wrong input, 3 refused by the ledger, 4 succeeded by another trainer, 5 the ranks
+may not start together (the line says why), 6 a rank failed or was lost: all end, to be started again together.
 """
 
 import argparse
@@ -10,6 +15,7 @@ import signal
 import socket
 import sys
 import threading
+import traceback
 from pathlib import Path
 
 import torch
@@ -17,14 +23,21 @@ import torch
 from scaler.ledger.contract import Ledger, LedgerRefused, StaleEpoch
 from scaler.ledger.registry import open_ledger
 from scaler.model.job import JobSettings, OnStale
+from trainer.expert_parallel.mesh import CrewLost, CrewRefused, place_of
+from trainer.expert_parallel.modes import MODES
+from trainer.expert_parallel.start import BeatingClock, Declared, crew
+from trainer.expert_parallel.transport import WAYS
 from trainer.grpo import LossSettings
 from trainer.intake import IntakeSettings
+from trainer.learner import LearnerFactory, LocalLearner
 from trainer.ledger_calls import LedgerCalls, Stopped
 from trainer.loop import Trainer, TrainerSettings
 from trainer.record import UpdateRecord, append_line
 from trainer.tasks import TASKS
-from trainer.timing import PhaseListener, SystemClock
+from trainer.timing import PhaseListener, SystemClock, TrainerClock
 from trainer.update import UpdateSettings
+
+NEED_TRANSPORT = frozenset(name for name, mode in MODES.items() if mode.backend == "nccl")
 
 
 def parse_arguments(argv: list[str]) -> argparse.Namespace:
@@ -41,9 +54,15 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--threads", type=positive, help="torch threads")
     _add_job_options(parser)
     _add_learning_options(parser)
+    _add_crew_options(parser)
     parser.add_argument("--metrics-file", type=Path, help="append one JSON line an update")
     parser.add_argument("--phase-log", type=Path, help="append one JSON line as each phase is entered")
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    if options.expert_parallel in NEED_TRANSPORT and not options.transport:
+        parser.error(
+            f"--expert-parallel {options.expert_parallel} needs --transport: declare what tokens may travel over"
+        )
+    return options
 
 
 def positive(text: str) -> int:
@@ -79,6 +98,23 @@ def _add_learning_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--clip", type=float, default=loss.clip)
     group.add_argument("--weight-cap", type=float, default=loss.weight_cap)
     group.add_argument("--entropy-bonus", type=float, default=loss.entropy_bonus)
+
+
+def _add_crew_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("expert parallelism (ranks started by torchrun)")
+    group.add_argument("--expert-parallel", choices=sorted(MODES), help="default: one process holds every expert")
+    group.add_argument(
+        "--transport", type=ways, default=frozenset(), help=f"ways that tokens may take, of {', '.join(WAYS)}: p2p,efa"
+    )
+    group.add_argument("--efa-nics", type=positive, help="EFA devices that each node has to have")
+
+
+def ways(text: str) -> frozenset[str]:
+    """Names of transports, or argparse's complaint."""
+    names = frozenset(text.split(","))
+    if unknown := names - set(WAYS):
+        raise argparse.ArgumentTypeError(f"no transport {', '.join(sorted(unknown))}: {', '.join(WAYS)}")
+    return names
 
 
 def settings_of(options: argparse.Namespace) -> TrainerSettings:
@@ -119,9 +155,10 @@ def phase_logger(path: Path | None) -> PhaseListener:
     return log
 
 
-def train(options: argparse.Namespace, stop: threading.Event) -> None:
+def train(
+    options: argparse.Namespace, stop: threading.Event, clock: TrainerClock, learner: LearnerFactory = LocalLearner
+) -> None:
     """Open the ledger, and train until done or asked to stop."""
-    clock = SystemClock(stop)
     settings = settings_of(options)
     settings.weights.mkdir(parents=True, exist_ok=True)
 
@@ -142,9 +179,27 @@ def train(options: argparse.Namespace, stop: threading.Event) -> None:
             stop=stop,
             listener=phase_logger(options.phase_log),
             on_update=on_update,
+            learner=learner,
         ).run()
     finally:
         ledger.close()
+
+
+def train_in_crew(options: argparse.Namespace, stop: threading.Event, clock: TrainerClock) -> None:
+    """Be one of several ranks: the lead trains, the others follow it, also to its end."""
+    place = place_of(os.environ)
+    if place.rank:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+    declared = Declared(mode=options.expert_parallel, transports=options.transport, efa_nics=options.efa_nics)
+    try:
+        with crew(declared, place) as members:
+            if place.rank:
+                members.follow()
+            else:
+                train(options, stop, BeatingClock(clock, members.channel), members.learner)
+    except RuntimeError as error:  # what torch raises for a peer that is gone, and for a failure of this rank's own
+        raise CrewLost(f"rank {place.rank}: {error}") from error
 
 
 def main(argv: list[str]) -> int:
@@ -155,10 +210,17 @@ def main(argv: list[str]) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    begin = train if options.expert_parallel is None else train_in_crew
     try:
-        train(options, stop)
+        begin(options, stop, SystemClock(stop))
     except Stopped:
         return 0
+    except CrewRefused as error:
+        sys.stderr.write(f"the ranks may not start: {error}\n")
+        return 5
+    except CrewLost:
+        traceback.print_exc()
+        return 6
     except LedgerRefused as error:
         sys.stderr.write(f"the ledger refuses: {error}\n")
         return 3

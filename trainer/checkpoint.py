@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -22,7 +23,7 @@ from torch import Tensor
 from trainer.files import sync_folder, write_durably
 
 RECENT_BATCHES = 256
-_STATE = "state.json"
+_STATE, _MANIFEST = "state.json", "manifest.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,8 @@ class Checkpoint:
     model: Mapping[str, Tensor]
     optimiser: Mapping[str, Tensor]
     generator: Tensor
+    manifest: Mapping[str, str] = field(default_factory=dict)
+    """What the trainer was built from and ran on (`trainer.expert_parallel.manifest`); empty where nothing was declared."""
 
 
 class CheckpointStore:
@@ -112,13 +115,24 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Te
 
 def _encode(checkpoint: Checkpoint) -> bytes:
     tensors = {
-        _STATE: torch.frombuffer(bytearray(json.dumps(asdict(checkpoint.state)).encode()), dtype=torch.uint8),
+        _STATE: json_tensor(asdict(checkpoint.state)),
+        _MANIFEST: json_tensor(dict(checkpoint.manifest)),
         "generator": checkpoint.generator,
         **_prefixed("model/", checkpoint.model),
         **_prefixed("optimiser/", checkpoint.optimiser),
     }
     data: bytes = save_safetensors(tensors)
     return data
+
+
+def json_tensor(value: object) -> Tensor:
+    """A value as the bytes of its JSON, so that it travels with tensors; `tensor_json` reads it."""
+    return torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+
+
+def tensor_json(tensor: Tensor) -> Any:
+    """What `json_tensor` was given; `ValueError` where it is no JSON."""
+    return json.loads(bytes(tensor.tolist()))
 
 
 def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -140,12 +154,13 @@ def _read(path: Path) -> Checkpoint | None:
 
 
 def _decode(tensors: Mapping[str, Tensor]) -> Checkpoint:
-    raw = json.loads(bytes(tensors[_STATE].tolist()))
+    raw = tensor_json(tensors[_STATE])
     return Checkpoint(
         state=TrainerState(**{**raw, "recent_batches": tuple(raw["recent_batches"])}),
         model=_within("model/", tensors),
         optimiser=_within("optimiser/", tensors),
         generator=tensors["generator"],
+        manifest=tensor_json(tensors[_MANIFEST]) if _MANIFEST in tensors else {},
     )
 
 

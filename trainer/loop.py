@@ -9,7 +9,7 @@ Stops: `StaleEpoch` means that another trainer took over; this one ends without 
 ends waits at once and an update under way after its acknowledgement; what was taken and not trained comes again.
 While the ledger is away the trainer waits with back-off; nothing is invented.
 
-Non-goals: deciding how many workers there are, several trainer processes (see `trainer.expert_parallel`).
+Non-goals: deciding how many workers there are; who holds the weights (`trainer.learner`).
 """
 
 import threading
@@ -23,17 +23,18 @@ from scaler.ledger.contract import Ledger
 from scaler.model.job import JobSettings, Phase, TrainerReport
 from scaler.model.work import PolicyVersion
 from trainer.batching import collate_groups
-from trainer.checkpoint import Checkpoint, CheckpointStore, TrainerState, optimiser_tensors, restore_optimiser
+from trainer.checkpoint import Checkpoint, CheckpointStore, TrainerState
 from trainer.grpo import LossParts
 from trainer.intake import Intake, IntakeSettings, ScoredBatch, longest_generation_s
+from trainer.learner import LearnerFactory, LocalLearner
 from trainer.ledger_calls import LedgerCalls, Stopped
-from trainer.moe import MoEConfig, TinyMoE
+from trainer.moe import MoEConfig, dump_state
 from trainer.publication import prune_weights, publish_weights
 from trainer.record import UpdateRecord, record_update
 from trainer.supply import PromptSupply
 from trainer.tasks import Task
 from trainer.timing import ACKNOWLEDGE, PhaseListener, PhaseTimer, RedistributionWatch, TrainerClock
-from trainer.update import UpdateSettings, make_optimiser, update_policy
+from trainer.update import UpdateSettings, draw_minibatches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,7 @@ class Trainer:
         stop: threading.Event,
         listener: PhaseListener,
         on_update: Callable[[UpdateRecord], None],
+        learner: LearnerFactory = LocalLearner,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -82,7 +84,7 @@ class Trainer:
         self._watch = RedistributionWatch()
         self._generator = torch.Generator().manual_seed(settings.seed)
         self._state = TrainerState(architecture=task.model().to_mapping())
-        self._restore_or_begin()
+        self._restore_or_begin(learner)
         self._intake = Intake(
             calls=self._calls,
             task=task,
@@ -118,19 +120,17 @@ class Trainer:
         except Stopped:
             return
 
-    def _restore_or_begin(self) -> None:
+    def _restore_or_begin(self, learner: LearnerFactory) -> None:
         """State from the newest complete checkpoint, or a first checkpoint of fresh weights."""
         checkpoint = self._store.load_newest()
         if checkpoint is not None:
             self._state = checkpoint.state
         config = MoEConfig.from_mapping(self._state.architecture)
-        self._model = TinyMoE(config, seed=self._settings.seed)
-        self._optimiser = make_optimiser(self._model, self._settings.update)
+        self._learner = learner(config, self._settings.seed, self._settings.update)
         if checkpoint is None:
             self._store.save(self._snapshot())
             return
-        self._model.load_state_dict(checkpoint.model)
-        restore_optimiser(self._optimiser, checkpoint.optimiser)
+        self._learner.restore(checkpoint.model, checkpoint.optimiser)
         self._generator.set_state(checkpoint.generator)
 
     def _attach(self) -> int:
@@ -160,20 +160,23 @@ class Trainer:
 
     def _train(self, taken: ScoredBatch) -> list[LossParts]:
         batch = collate_groups(taken.batch.groups, taken.rewards)
-        return update_policy(self._model, self._optimiser, batch, self._settings.update, self._generator)
+        return self._learner.update(batch, draw_minibatches(len(batch), self._settings.update, self._generator))
 
     def _snapshot(self) -> Checkpoint:
         return Checkpoint(
             state=self._state,
-            model=self._model.state_dict(),
-            optimiser=optimiser_tensors(self._optimiser),
+            model=self._learner.model_state(),
+            optimiser=self._learner.optimiser_state(),
             generator=self._generator.get_state(),
+            manifest=self._learner.manifest,
         )
 
     def _publish(self, epoch: int) -> PolicyVersion:
         """Weights durable first, then known."""
         step = self._state.step
-        version = publish_weights(self._settings.weights, self._model, step, step - 1 if step else None)
+        data = dump_state(self._learner.model_state())
+        parent = step - 1 if step else None
+        version = publish_weights(self._settings.weights, data, self._state.architecture, step, parent)
         self._calls.call(lambda ledger: ledger.publish(epoch, version))
         self._watch.published(step, self._clock.monotonic_s())
         return version

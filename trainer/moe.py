@@ -139,19 +139,23 @@ class Experts(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, dim] -> [N, dim]."""
-        weights, chosen = torch.softmax(self.router(x), dim=-1).topk(self.top_k, dim=-1)
-        weights = weights / weights.sum(dim=-1, keepdim=True)
-        outputs = self._dispatch(x, chosen)
+        weights, chosen = self.route(x)
+        rows = torch.arange(x.shape[0], device=x.device).repeat_interleave(self.top_k)
+        outputs = self.through(x[rows], chosen.flatten()).view(*chosen.shape, -1)
         return (outputs * weights[..., None]).sum(dim=1)
 
-    def _dispatch(self, x: Tensor, chosen: Tensor) -> Tensor:
-        """Each token through its experts: [N, dim], [N, k] -> [N, k, dim]."""
-        flat = chosen.flatten()
-        order = flat.argsort(stable=True)
-        counts = torch.bincount(flat, minlength=self.w_in.shape[0]).tolist()
-        parts = torch.split(x[order // self.top_k], counts)
+    def route(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """A token's experts: weights that sum to 1, and indices; [N, dim] -> [N, k] each, the second int64."""
+        weights, chosen = torch.softmax(self.router(x), dim=-1).topk(self.top_k, dim=-1)
+        return weights / weights.sum(dim=-1, keepdim=True), chosen
+
+    def through(self, x: Tensor, expert: Tensor) -> Tensor:
+        """Each row through one of the experts held here: [M, dim], int64 [M] -> [M, dim]."""
+        order = expert.argsort(stable=True)
+        counts = torch.bincount(expert, minlength=self.w_in.shape[0]).tolist()
+        parts = torch.split(x[order], counts)
         done = [functional.silu(part @ self.w_in[e]) @ self.w_out[e] for e, part in enumerate(parts)]
-        return torch.cat(done)[order.argsort()].view(*chosen.shape, -1)
+        return torch.cat(done)[order.argsort()]
 
 
 class Block(nn.Module):
@@ -214,8 +218,14 @@ class TinyMoE(nn.Module):
 
 def dump_weights(model: TinyMoE) -> bytes:
     """The weights as a safetensors file in float32; the same weights give the same bytes."""
-    state = {name: value.detach().to(torch.float32).contiguous() for name, value in model.state_dict().items()}
-    data: bytes = save_safetensors(state)
+    return dump_state(model.state_dict())
+
+
+def dump_state(state: Mapping[str, Tensor]) -> bytes:
+    """`dump_weights` of a model that is a mapping of its tensors, wherever they are."""
+    data: bytes = save_safetensors(
+        {name: value.detach().to("cpu", torch.float32).contiguous() for name, value in state.items()}
+    )
     return data
 
 

@@ -6,26 +6,24 @@ same weights of the same step again changes nothing, and completes what a crash 
 
 import hashlib
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from scaler.model.weights import MANIFEST_FILE, MARKER_FILE, WEIGHTS_FILE, WeightManifest, version_folder
 from scaler.model.work import PolicyVersion
 from trainer.files import sync_folder, write_durably
-from trainer.moe import TinyMoE, dump_weights
 
 
-def publish_weights(root: Path, model: TinyMoE, step: int, parent_step: int | None) -> PolicyVersion:
-    """Make the model's weights readable as version `step`; durable when this returns."""
-    data = dump_weights(model)
+def publish_weights(
+    root: Path, data: bytes, architecture: Mapping[str, int | float | str], step: int, parent_step: int | None
+) -> PolicyVersion:
+    """Make weights (a safetensors file's bytes) readable as version `step`; durable when this returns."""
     version = PolicyVersion(step, hashlib.sha256(data).hexdigest())
     folder = root / version_folder(version)
     if (folder / MARKER_FILE).exists():
         return version
     folder.mkdir(parents=True, exist_ok=True)
-    manifest = WeightManifest(
-        version=version, size_bytes=len(data), parent_step=parent_step, model=model.config.to_mapping()
-    )
+    manifest = WeightManifest(version=version, size_bytes=len(data), parent_step=parent_step, model=dict(architecture))
     write_durably(folder / WEIGHTS_FILE, data)
     write_durably(folder / MANIFEST_FILE, manifest.dump().encode())
     sync_folder(root)

@@ -1,5 +1,6 @@
 """One policy update on one batch: the proximal policy once, then minibatch steps of clipped gradient descent."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -32,21 +33,35 @@ def proximal_logprobs(model: TinyMoE, batch: TokenBatch) -> Tensor:
         return token_logprobs(model(batch.tokens, batch.positions), batch.targets)
 
 
+def draw_minibatches(rows: int, settings: UpdateSettings, generator: torch.Generator) -> list[Tensor]:
+    """The rows of each gradient step, in an order that comes from `generator`; int64, one tensor a step."""
+    orders = [torch.randperm(rows, generator=generator) for _ in range(settings.epochs)]
+    return [chosen for order in orders for chosen in order.chunk(settings.minibatches)]
+
+
 def update_policy(
     model: TinyMoE,
     optimiser: torch.optim.Optimizer,
     batch: TokenBatch,
     settings: UpdateSettings,
-    generator: torch.Generator,
+    minibatches: Sequence[Tensor],
 ) -> list[LossParts]:
-    """Take the batch's gradient steps; the order of rows comes from `generator`. Returns each step's parts."""
+    """Take one gradient step for each of `minibatches` (rows of `batch`). Returns each step's parts."""
     proximal = proximal_logprobs(model, batch)
-    orders = [torch.randperm(len(batch), generator=generator) for _ in range(settings.epochs)]
-    return [
-        _step(model, optimiser, batch.rows(chosen), proximal[chosen], settings)
-        for order in orders
-        for chosen in order.chunk(settings.minibatches)
-    ]
+    return [_step(model, optimiser, batch.rows(chosen), proximal[chosen], settings) for chosen in minibatches]
+
+
+def loss_of(model: TinyMoE, batch: TokenBatch, proximal: Tensor, settings: UpdateSettings) -> LossParts:
+    """The loss of these rows; `proximal` [B, T] as `proximal_logprobs` gave it."""
+    return decoupled_ppo_loss(
+        model(batch.tokens, batch.positions),
+        batch.targets,
+        proximal=proximal,
+        behaviour=batch.behaviour,
+        advantages=batch.advantages,
+        mask=batch.mask,
+        settings=settings.loss,
+    )
 
 
 def _step(
@@ -56,15 +71,7 @@ def _step(
     proximal: Tensor,
     settings: UpdateSettings,
 ) -> LossParts:
-    parts = decoupled_ppo_loss(
-        model(batch.tokens, batch.positions),
-        batch.targets,
-        proximal=proximal,
-        behaviour=batch.behaviour,
-        advantages=batch.advantages,
-        mask=batch.mask,
-        settings=settings.loss,
-    )
+    parts = loss_of(model, batch, proximal, settings)
     optimiser.zero_grad(set_to_none=True)
     torch.autograd.backward(parts.loss)
     nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)

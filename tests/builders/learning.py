@@ -16,7 +16,7 @@ from trainer.batching import collate_groups
 from trainer.moe import TinyMoE
 from trainer.supply import PromptSupply
 from trainer.tasks import TASKS
-from trainer.update import UpdateSettings, make_optimiser, update_policy
+from trainer.update import UpdateSettings, draw_minibatches, make_optimiser, update_policy
 
 JOB = JobSettings(group_size=8, batch_groups=8)
 
@@ -51,7 +51,9 @@ class Learning:
             if len(set(values)) > 1 or drawn > 2 * JOB.batch_groups:
                 groups.append(group)
                 rewards.append(values)
-        update_policy(self.model, self.optimiser, collate_groups(groups, rewards), self.settings, self.generator)
+        batch = collate_groups(groups, rewards)
+        minibatches = draw_minibatches(len(batch), self.settings, self.generator)
+        update_policy(self.model, self.optimiser, batch, self.settings, minibatches)
         self.policies.append(copy.deepcopy(self.model))
         return sum(seen) / len(seen)
 

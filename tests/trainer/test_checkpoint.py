@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from scaler.model.weights import MARKER_FILE, WEIGHTS_FILE, WeightManifest
+from scaler.model.work import PolicyVersion
 from trainer.checkpoint import (
     RECENT_BATCHES,
     Checkpoint,
@@ -44,6 +45,10 @@ def checkpoint(step: int = 1, seed: int = 0) -> Checkpoint:
         optimiser=optimiser_tensors(optimiser),
         generator=torch.Generator().manual_seed(9).get_state(),
     )
+
+
+def publish(root: Path, model: TinyMoE, step: int, parent_step: int | None) -> PolicyVersion:
+    return publish_weights(root, dump_weights(model), model.config.to_mapping(), step, parent_step)
 
 
 class Crash(BaseException):
@@ -164,7 +169,7 @@ def test_the_ids_of_batches_stay_bounded() -> None:
 
 def test_a_published_version_is_what_its_manifest_says(tmp_path: Path) -> None:
     model, _ = trained()
-    version = publish_weights(tmp_path, model, 7, 6)
+    version = publish(tmp_path, model, 7, 6)
     (folder,) = tmp_path.iterdir()
     manifest = WeightManifest.parse((folder / "manifest.json").read_text())
     assert manifest.version == version
@@ -184,28 +189,28 @@ def test_a_publication_cut_off_anywhere_is_absent_or_complete_and_can_be_finishe
         root.mkdir()
         crash_at(n)
         try:
-            publish_weights(root, model, 1, 0)
+            publish(root, model, 1, 0)
         except Crash:
             crashes += 1
         monkeypatch.undo()
         for marker in root.glob(f"*/{MARKER_FILE}"):
             assert (marker.parent / WEIGHTS_FILE).read_bytes() == dump_weights(model)
             json.loads((marker.parent / "manifest.json").read_text())
-        publish_weights(root, model, 1, 0)
+        publish(root, model, 1, 0)
         assert len(list(root.glob(f"*/{MARKER_FILE}"))) == 1
     assert 0 < crashes < 20
 
 
 def test_publishing_again_changes_nothing(tmp_path: Path) -> None:
     model, _ = trained()
-    first = publish_weights(tmp_path, model, 1, 0)
+    first = publish(tmp_path, model, 1, 0)
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    assert publish_weights(tmp_path, model, 1, 0) == first
+    assert publish(tmp_path, model, 1, 0) == first
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == stamps
 
 
 def test_versions_that_a_worker_still_has_are_kept(tmp_path: Path) -> None:
     for step in range(6):
-        publish_weights(tmp_path, trained(seed=step)[0], step, None)
+        publish(tmp_path, trained(seed=step)[0], step, None)
     prune_weights(tmp_path, keep=2, in_use={1})
     assert sorted(int(folder.name[1:9]) for folder in tmp_path.iterdir()) == [1, 4, 5]
