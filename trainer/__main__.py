@@ -192,14 +192,28 @@ def train_in_crew(options: argparse.Namespace, stop: threading.Event, clock: Tra
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
     declared = Declared(mode=options.expert_parallel, transports=options.transport, efa_nics=options.efa_nics)
+    answer: Exception | None = None
     try:
         with crew(declared, place) as members:
             if place.rank:
                 members.follow()
             else:
-                train(options, stop, BeatingClock(clock, members.channel), members.learner)
+                answer = _lead(options, stop, BeatingClock(clock, members.channel), members.learner)
     except RuntimeError as error:  # what torch raises for a peer that is gone, and for a failure of this rank's own
         raise CrewLost(f"rank {place.rank}: {error}") from error
+    if answer is not None:
+        raise answer
+
+
+def _lead(
+    options: argparse.Namespace, stop: threading.Event, clock: TrainerClock, learner: LearnerFactory
+) -> Exception | None:
+    """Train; an end in good order is an answer, so that the others are let go before it is raised."""
+    try:
+        train(options, stop, clock, learner)
+    except (Stopped, LedgerRefused, StaleEpoch) as error:
+        return error
+    return None
 
 
 def main(argv: list[str]) -> int:

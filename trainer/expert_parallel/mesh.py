@@ -65,15 +65,17 @@ def place_of(environment: Mapping[str, str]) -> Place:
 
 @contextmanager
 def open_mesh(place: Place, backend: str) -> Iterator[Mesh]:
-    """Meet the others; the groups are gone afterwards. `backend`: of the tokens' group, gloo or nccl."""
+    """Meet the others. `backend`: of the tokens' group, gloo or nccl.
+
+    Left in good order the groups are taken down together; left by an error they go with the process, since taking down
+    NCCL waits for ranks that may be gone.
+    """
     device = torch.device("cuda", place.local_rank) if backend == "nccl" else torch.device("cpu")
     if device.type == "cuda":
         _take_device(device)
     dist.init_process_group("gloo", rank=place.rank, world_size=place.world, timeout=timedelta(seconds=TIMEOUT_S))
-    try:
-        yield Mesh(place=place, device=device, orders=_group("gloo"), tokens=_group(backend))
-    finally:
-        dist.destroy_process_group()
+    yield Mesh(place=place, device=device, orders=_group("gloo"), tokens=_group(backend))
+    dist.destroy_process_group()
 
 
 def _group(backend: str) -> dist.ProcessGroup:

@@ -6,7 +6,7 @@ Every rank says what it saw to the lead; the lead judges, and every rank ends wi
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,13 +63,9 @@ class Crew:
         follow(self.channel, self._begin)
 
     def dismiss(self) -> None:
-        """The lead lets the others go; a rank that was lost needs no word."""
+        """The lead lets the others go, and all release what the transport holds."""
         if self._mesh.rank == 0:
-            with suppress(RuntimeError):
-                self.channel.tell(Order.END)
-
-    def close(self) -> None:
-        """Release what the transport holds, together with the others."""
+            self.channel.tell(Order.END)
         if self._dispatcher is not None:
             self._dispatcher.close()
 
@@ -80,7 +76,10 @@ class Crew:
 
 @contextmanager
 def crew(declared: Declared, place: Place) -> Iterator[Crew]:
-    """Meet the others and prove what was declared; the lead lets the others go at the end.
+    """Meet the others and prove what was declared; left in good order, the lead lets the others go.
+
+    Left by an error, nobody is told: where a rank stands in a call that the others do not make, a word more would wait
+    for ever. The process has to end then; its connections close, and the others' calls end with an error.
 
     Raises:
         CrewRefused: at every rank, with the line that proves it.
@@ -88,11 +87,8 @@ def crew(declared: Declared, place: Place) -> Iterator[Crew]:
     """
     with _nccl_log(place) as log, open_mesh(place, MODES[declared.mode].backend) as mesh:
         members = Crew(declared, mesh, _prove(declared, mesh, log))
-        try:
-            yield members
-        finally:
-            members.dismiss()
-        members.close()
+        yield members
+        members.dismiss()
 
 
 class BeatingClock:
@@ -131,17 +127,19 @@ def _nccl_log(place: Place) -> Iterator[Path]:
 
 
 def _prove(declared: Declared, mesh: Mesh, log: Path) -> dict[str, str]:
-    """This rank's manifest; `CrewRefused` at every rank where any may not start."""
-    refusal, ways = "", ""
+    """This rank's manifest; `CrewRefused` at every rank where any may not start.
+
+    Builds are compared before anything is exchanged by them: ranks that differ in `NCCL_ALGO` hang in their first call.
+    """
+    manifest = own_manifest({"mode": declared.mode, "ranks": str(mesh.world)})
+    _agree(mesh, manifest, "")
+    ways, refusal = "", ""
     try:
-        observed = _first_exchange(declared, mesh, log)
-        ways = ",".join(sorted(observed.ways))
+        ways = ",".join(sorted(_first_exchange(declared, mesh, log).ways))
     except CrewRefused as error:
         refusal = f"rank {mesh.rank}: {error}"
-    manifest = own_manifest({"mode": declared.mode, "transport": ways, "ranks": str(mesh.world)})
-    if reason := _judged(mesh, manifest, refusal):
-        raise CrewRefused(reason)
-    return manifest
+    _agree(mesh, {"transport": ways}, refusal)
+    return manifest | {"transport": ways}
 
 
 def _first_exchange(declared: Declared, mesh: Mesh, log: Path) -> Observed:
@@ -159,14 +157,15 @@ def _first_exchange(declared: Declared, mesh: Mesh, log: Path) -> Observed:
     return observed
 
 
-def _judged(mesh: Mesh, manifest: dict[str, str], refusal: str) -> str:
-    """Why nobody may start; empty where all may."""
+def _agree(mesh: Mesh, facts: dict[str, str], refusal: str) -> None:
+    """`CrewRefused` at every rank where a rank refuses, or facts are not the same at all of them."""
     channel = Channel(mesh)
-    told = channel.collect({"json": json_tensor([refusal, manifest])})
-    if mesh.rank:
-        return str(tensor_json(channel.hear()[1]["json"]))
-    seen = [tensor_json(tensors["json"]) for tensors in told]
-    lines = [refused for refused, _ in seen if refused] or differences([manifest for _, manifest in seen])
-    reason = "; ".join(lines)
-    channel.tell(Order.IDLE, {"json": json_tensor(reason)})
-    return reason
+    told = channel.collect({"json": json_tensor([refusal, facts])})
+    if mesh.rank == 0:
+        seen = [tensor_json(tensors["json"]) for tensors in told]
+        lines = [refused for refused, _ in seen if refused] or differences([of_rank for _, of_rank in seen])
+        channel.tell(Order.IDLE, {"json": json_tensor(lines)})
+    else:
+        lines = tensor_json(channel.hear()[1]["json"])
+    if lines:
+        raise CrewRefused("; ".join(lines))
