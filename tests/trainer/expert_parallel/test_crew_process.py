@@ -80,6 +80,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
         rank.communicate()
 
 
+@pytest.mark.long
 def test_two_ranks_train_and_go_on_from_the_checkpoint_after_one_was_lost(place: Place) -> None:
     place.start(updates=1000)
     while len(place.updates()) < 2:
@@ -102,7 +103,7 @@ def test_two_ranks_train_and_go_on_from_the_checkpoint_after_one_was_lost(place:
     [
         pytest.param(0, signal.SIGKILL, [-signal.SIGKILL, 6], id="a lost lead ends the other rank"),
         pytest.param(0, signal.SIGTERM, [0, 0], id="a lead that is asked to stop lets the other go"),
-        pytest.param(1, signal.SIGTERM, None, id="a follower goes on for its lead"),
+        pytest.param(1, signal.SIGTERM, None, id="a follower goes on for its lead", marks=pytest.mark.long),
     ],
 )
 def test_a_signal(rank: int, by: signal.Signals, codes: list[int] | None, place: Place) -> None:
