@@ -273,7 +273,9 @@ class FakePool:
 
     async def observe(self) -> PoolObservation:
         self._answer()
-        return PoolObservation(listed_at_s=self.clock.now_s(), instances=() if self.lags else tuple(self.instances.values()))
+        return PoolObservation(
+            listed_at_s=self.clock.now_s(), instances=() if self.lags else tuple(self.instances.values())
+        )
 
     async def launch(self, command: LaunchReplica) -> LaunchOutcome:
         self._answer()
