@@ -136,14 +136,17 @@ def _not_after(notice: InterruptionNotice | None, deadline_s: float | None) -> f
 
 
 def requested(intent: Intent) -> ReplicaView:
-    """The view of a launch that no instance answers yet."""
+    """The view of a launch that no instance answers yet; its time-out begins anew once the provider has launched it.
+
+    One that an earlier controller decided before a long outage is launched by the next: it is not to be given up for its age.
+    """
     command = intent.command
     return ReplicaView(
         replica_id=command.token,
         pool=command.pool,
         offering_id=command.offering_id,
         phase=ReplicaPhase.REQUESTED,
-        launched_at_s=intent.decided_at_s,
+        launched_at_s=intent.decided_at_s if intent.answered_at_s is None else intent.answered_at_s,
         launch_token=command.token,
     )
 

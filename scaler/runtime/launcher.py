@@ -131,7 +131,8 @@ class Launcher:
         while self._urgent() and self._clock.monotonic_s() < until_s:
             await self._clock.sleep(_GIVES_WAY_LOOK_S)
         self._giving_way = False
-        self._start(group, actors, seq, [each for each in intents if each.token in self._intents])
+        # As they are by now: a turn that did not give way may have had some of them launched meanwhile.
+        self._start(group, actors, seq, [self._intents[each.token] for each in intents if each.token in self._intents])
 
     def _start(
         self, group: asyncio.TaskGroup, actors: Mapping[str, PoolActor], seq: int, intents: Sequence[Intent]

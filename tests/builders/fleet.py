@@ -264,6 +264,8 @@ class FakePool:
     lose_answers: bool = False
     """Launch, and let the answer get lost."""
     refuse: LaunchResult | None = None
+    lags: bool = False
+    """Lists show nothing of what was launched lately: nothing at all."""
 
     def put(self, *instances: Instance) -> None:
         """Instances that are there."""
@@ -271,7 +273,9 @@ class FakePool:
 
     async def observe(self) -> PoolObservation:
         self._answer()
-        return PoolObservation(listed_at_s=self.clock.now_s(), instances=tuple(self.instances.values()))
+        return PoolObservation(
+            listed_at_s=self.clock.now_s(), instances=() if self.lags else tuple(self.instances.values())
+        )
 
     async def launch(self, command: LaunchReplica) -> LaunchOutcome:
         self._answer()

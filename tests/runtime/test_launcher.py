@@ -1,6 +1,7 @@
 """Launches that give way to nodes being marked: what they are when their time comes."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
@@ -24,17 +25,17 @@ class _Pool:
         return LaunchOutcome(result=LaunchResult.LAUNCHED, instance_id=f"i-{command.token}")
 
 
+def _launcher(clock: FakeClock, urgent: Callable[[], bool]) -> Launcher:
+    metrics = Metrics(clock, Readout)
+    return Launcher(
+        clock=clock, offerings=OfferingMemory(), outcomes=Outcomes(clock, metrics), metrics=metrics, urgent=urgent
+    )
+
+
 async def test_what_was_intended_since_it_gave_way_is_not_launched_with_it() -> None:
     """Its own turn says whether the journal has it, and whether the fleet is paused by then."""
     clock, pool = FakeClock(), _Pool()
-    metrics = Metrics(clock, Readout)
-    launcher = Launcher(
-        clock=clock,
-        offerings=OfferingMemory(),
-        outcomes=Outcomes(clock, metrics),
-        metrics=metrics,
-        urgent=lambda: True,
-    )
+    launcher = _launcher(clock, urgent=lambda: True)
     first, given_up, later = (replace(a_launch(), token=token) for token in ("first", "given-up", "later"))
     async with asyncio.TaskGroup() as group:
         launcher.intend([first, given_up])
@@ -43,3 +44,19 @@ async def test_what_was_intended_since_it_gave_way_is_not_launched_with_it() -> 
         launcher.forget(given_up.token)
         await clock.advance(10.0)
     assert pool.asked == ["first"]
+
+
+async def test_what_a_later_turn_had_launched_meanwhile_is_not_called_for_again() -> None:
+    clock, pool = FakeClock(), _Pool()
+    in_a_hurry = [True]
+    launcher = _launcher(clock, urgent=lambda: in_a_hurry[0])
+    launch = a_launch()
+    actors = {launch.pool: cast("PoolActor", pool)}
+    async with asyncio.TaskGroup() as group:
+        launcher.intend([launch])
+        launcher.start(group, actors, 1)
+        await clock.settle()
+        in_a_hurry[0] = False
+        launcher.start(group, actors, 2)
+        await clock.advance(10.0)
+    assert pool.asked == [launch.token]

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from scaler.act.base import LaunchOutcome, LaunchResult
+from scaler.decide.endings import endings
+from scaler.decide.world import StageWorld
 from scaler.ledger.contract import StaleEpoch
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.interruption import NoticeKind
@@ -134,6 +136,24 @@ async def test_a_launch_that_never_left_is_carried_out_by_the_next_controller(wo
     async with a_controller(world) as second:
         await second.turn()
         assert set(second.phases) == {"r-i-1"}
+
+
+async def test_a_launch_of_long_ago_that_the_next_controller_carries_out_is_not_given_up_before_lists_show_it(
+    world: World,
+) -> None:
+    """It would be replaced, and come all the same: one too many."""
+    world.script.plans = [(a_launch("t1"),)]
+    async with a_controller(world) as first:
+        await first.turn()
+        world.pool.away = True
+    world.clock.pass_time(world.spec.stages[0].pools[0].launch_timeout_s)
+    world.pool = type(world.pool)(world.clock, lags=True)
+    async with a_controller(world) as second:
+        await second.turn()
+        assert second.phases == {"t1": ReplicaPhase.REQUESTED}
+        stage, now_s = second.snapshot.stages[0], second.snapshot.now_s
+        assert endings(StageWorld(spec=world.spec.stages[0], view=stage, now_s=now_s, paused=False)) == ()
+    assert world.pool.launches == ["t1"]
 
 
 async def test_a_restart_counts_launch_tokens_on_and_raises_the_epoch(world: World) -> None:

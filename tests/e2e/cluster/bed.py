@@ -3,7 +3,7 @@
 What is asked of the bed besides is SimCloud's log.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,12 +83,13 @@ async def a_bed(
     zones: tuple[str, ...] = ZONES,
     with_: tuple[str, ...] = ("controllers", "scheduler", "kwok"),
     audit: bool = False,
+    flags: Mapping[str, Sequence[str]] | None = None,
     work: WorkerSettings | None = None,
 ) -> AsyncIterator[Bed]:
     """Everything but the controller, ready; nothing is left afterwards."""
     clock = SystemClock()
     sim = SimCloud(clock, 0, quick_cloud())
-    async with ground(ControlPlane(with_, audit=audit), folder, work) as made:
+    async with ground(ControlPlane(with_, audit=audit, flags=flags), folder, work) as made:
         with serve(sim) as server:
             bed = Bed(**made.parts(), sim=sim, endpoint=server.address)
             await _set_up(bed, zones)
@@ -114,12 +115,14 @@ def node_tags(label: str, value: str) -> dict[str, Any]:
     return {"Tags": [{"Key": key, "Value": value, "PropagateAtLaunch": True}]}
 
 
-def a_fleet(store_url: str, name: str = JOB, *, zones: tuple[str, ...] = ZONES, **spec: Any) -> dict[str, Any]:
+def a_fleet(
+    store_url: str, name: str = JOB, *, zones: tuple[str, ...] = ZONES, launch_timeout: str = "60s", **spec: Any
+) -> dict[str, Any]:
     """A RolloutFleet of Auto Scaling groups, one a zone."""
     pools = [
         {
             "name": f"spot-{zone[-1]}",
-            "launchTimeout": "60s",
+            "launchTimeout": launch_timeout,
             "provider": {
                 "type": "auto_scaling_group",
                 "group": f"rollout-{zone}",

@@ -1,7 +1,13 @@
-"""kwok as a kubelet that waits for a pod's process: what takes pods away leaves those that carry a finalizer.
+"""kwok where a real kubelet would do better.
 
-By itself kwok takes finalizers off a pod that is being deleted, so that no process could outlive its pod's deletion by a
-moment. Its other stages are taken from its own module as they are.
+*Patient*: it waits for a pod's process; what takes pods away leaves those that carry a finalizer. By itself kwok takes finalizers
+off a pod that is being deleted, so that no process could outlive its pod's deletion by a moment. Its other stages are taken from
+its own module as they are.
+
+*Attentive*: it starts every pod, also after the API server was away. With leases, kwok (0.7) passes over a pod that is bound
+while its own list of leases does not show the node's yet, and never looks at it again. That list is watched, and after an
+outage client-go may take up to a minute until it asks again: pods of new nodes were never started then, and their launches
+were rightly given up. Without leases it starts whatever is bound, and tells a node's health by its status.
 """
 
 from pathlib import Path
@@ -10,6 +16,8 @@ import yaml
 
 from tests.cluster.addons import module_of
 
+ATTENTIVE_KUBELET = ("--node-lease-duration-seconds=0",)
+"""Arguments for kwok, see the module's docstring."""
 _STAGES = "kustomize/stage/pod/fast"
 
 

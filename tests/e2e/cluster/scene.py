@@ -2,16 +2,23 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.e2e.cluster.bed import Bed, a_bed
+from tests.e2e.cluster.kubelet import ATTENTIVE_KUBELET
 from tests.e2e.cluster.proxy import Proxy, through
 from tests.e2e.cluster.witness import Witness, user_of
 from tests.simcloud.journal import BY_CALLERS
 
 NEEDS = ("controllers", "scheduler", "kwok")
+COMES_BACK_S = 150.0
+"""From the API server's return to that of those who start a replacement's worker: controllers, scheduler, kubelet. Each asks
+again up to a minute later, as client-go backs off, and once more where its watch is too old then; 65 s have been seen."""
+LAUNCH_TIMEOUT = "300s"
+"""Of the fleet: a launch that was given up for that would be replaced, and is not what is tested."""
 WITHIN_S = 20.0
 """From the loss of a leader to its successor's first decision."""
 
@@ -52,13 +59,13 @@ class Scene:
         self.gone |= noticed
         return noticed
 
-    async def recovered(self) -> None:
-        """Everything noticed is marked and out of its group, and each was replaced once."""
+    async def recovered(self, within_s: float = 90.0) -> None:
+        """Everything noticed is marked and out of its group, and each was replaced once; `within_s`: until all serve."""
         bed = self.bed
         await bed.until("every noticed node is tainted", lambda: bed.tainted() >= self.standing())
         await bed.until("noticed instances left their groups", lambda: self.gone.isdisjoint(bed.launched()))
-        await bed.until("as many serve as before", lambda: bed.serving(self.gone) == self.ceiling, 90)
-        assert self.launched_ever() == self.ceiling + len(self.gone), "each was replaced once"
+        await bed.until("as many serve as before", lambda: bed.serving(self.gone) == self.ceiling, within_s)
+        assert self.launched_ever() == self.ceiling + len(self.gone), f"each was replaced once: {self.launch_reasons()}"
 
     async def nothing_is_left_in_the_queue(self) -> None:
         """Every message was acknowledged by somebody: those of a dead leader come again once they are visible."""
@@ -76,6 +83,15 @@ class Scene:
         """Instances that there ever were."""
         return len(self.bed.sim.instances.by_id)
 
+    def launch_reasons(self) -> Counter[tuple[str, str, str]]:
+        """Why each controller launched, as it says itself, and what came of it; for people."""
+        return Counter(
+            (name, said["reason"], said["outcome"])
+            for name in self.bed.controllers
+            for said in self.witness.said(name, "command")
+            if said["kind"] == "launch"
+        )
+
     def nothing_was_ended_by_us(self) -> None:
         """A failover, or an outage, is no reason to end anything."""
         assert [one for one in self.bed.sim.log.ended if one.by in BY_CALLERS] == []
@@ -89,12 +105,12 @@ class Scene:
 @asynccontextmanager
 async def a_scene(folder: Path, ceiling: int = 20) -> AsyncIterator[Scene]:
     """A bed with a fleet that wants its ceiling, and no controller yet."""
-    async with a_bed(folder, audit=True) as bed:
+    async with a_bed(folder, audit=True, flags={"kwok": ATTENTIVE_KUBELET}) as bed:
         scene = Scene(bed, Witness(bed), ceiling)
         following = asyncio.create_task(scene.witness.run())
         try:
             bed.eat(3.0 * ceiling)
-            await bed.fleet(guardRails={"ceiling": ceiling})
+            await bed.fleet(guardRails={"ceiling": ceiling}, launch_timeout=LAUNCH_TIMEOUT)
             yield scene
         finally:
             following.cancel()

@@ -11,7 +11,7 @@ import pytest
 
 from scaler.ledger.audit import audit
 from tests.cluster.fixtures import require
-from tests.e2e.cluster.scene import NEEDS, Scene, a_scene
+from tests.e2e.cluster.scene import COMES_BACK_S, NEEDS, Scene, a_scene
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -86,7 +86,7 @@ async def _etcd_is_killed(scene: Scene) -> None:
     scene.reclaim(3)
     await asyncio.to_thread(bed.plane.restart, "etcd")
     await asyncio.to_thread(bed.plane.wait_ready)
-    await scene.recovered()
+    await scene.recovered(COMES_BACK_S)
 
 
 async def _the_api_server_is_away_for_long(scene: Scene) -> None:
@@ -104,4 +104,4 @@ async def _the_api_server_is_away_for_long(scene: Scene) -> None:
     await asyncio.to_thread(bed.plane.restart, "kube-apiserver")
     await asyncio.to_thread(bed.plane.wait_ready)
     await bed.until("another leads", lambda: scene.witness.leader() != before)
-    await scene.recovered()
+    await scene.recovered(COMES_BACK_S)
