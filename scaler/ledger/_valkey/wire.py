@@ -103,7 +103,10 @@ class AskedUnits:
         self._group_epoch = int(epoch)
         self._shift = draws * _REDRAW_SEED_STEP
         self._body = body
-        self.size, self._prompts = _COUNTS.unpack_from(body)
+        self.size, prompts = _COUNTS.unpack_from(body)
+        self._lengths_at = _COUNTS.size + self.size * _ASKED.size
+        self._prompts_at = self._lengths_at + prompts * _PROMPT_BYTES.size
+        self._prompts: dict[int, tuple[tuple[int, ...], dict[str, str]]] = {}
         self._units: dict[int, WorkUnit] = {}
 
     def unit(self, index: int) -> WorkUnit:
@@ -120,7 +123,7 @@ class AskedUnits:
     def _make(self, index: int) -> WorkUnit:
         asked = _ASKED.unpack_from(self._body, _COUNTS.size + index * _ASKED.size)
         seed, max_tokens, time_bound_s, resume, place = asked
-        prompt, payload = self._prompt(place)
+        prompt, payload = self._prompts.get(place) or self._prompt(place)
         return WorkUnit(
             group_id=self._group_id,
             group_epoch=self._group_epoch,
@@ -135,11 +138,11 @@ class AskedUnits:
         )
 
     def _prompt(self, place: int) -> tuple[tuple[int, ...], dict[str, str]]:
-        lengths_at = _COUNTS.size + self.size * _ASKED.size
-        at = lengths_at + self._prompts * _PROMPT_BYTES.size
-        lengths = [length for (length,) in _PROMPT_BYTES.iter_unpack(self._body[lengths_at:at])]
-        at += sum(lengths[:place])
-        return _decode_prompt(self._body[at : at + lengths[place]])
+        lengths_text = self._body[self._lengths_at : self._prompts_at]
+        lengths = [length for (length,) in _PROMPT_BYTES.iter_unpack(lengths_text)]
+        at = self._prompts_at + sum(lengths[:place])
+        found = self._prompts[place] = _decode_prompt(self._body[at : at + lengths[place]])
+        return found
 
 
 _decode_prompt = lru_cache(maxsize=128)(decode_prompt)
