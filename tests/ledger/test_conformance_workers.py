@@ -2,11 +2,12 @@
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from scaler.ledger.audit import audit
-from scaler.ledger.contract import Ledger, StaleEpoch, UnitState
+from scaler.ledger.contract import CommitOutcome, Ledger, StaleEpoch, UnitState
 from scaler.ledger.history import EventKind, HistoryEvent
 from scaler.model.job import DrainMark, WorkerStatus
 from scaler.model.work import ReleaseReason
@@ -258,3 +259,32 @@ def test_compaction_within_its_bound_drops_no_event_and_no_unit_in_flight(
     assert (states(ledger), len(ledger.history())) == (before, events)
     assert lease_all(ledger, "w1", 1)[0].progress.tokens == (0, 1, 2)
     run_units(ledger, "w1", 10)
+
+
+@pytest.mark.parametrize("ends", ["its time", "its worker", "its worker's successor"])
+def test_a_lease_whose_group_was_compacted_away_ends_without_trouble(
+    ends: str, ledger: Ledger, ledger_factory: LedgerFactory
+) -> None:
+    ledger.configure(settings(unit_failure_limit=1, group_redraw_limit=0, history_events=0))
+    ledger.register(identity("w1"))
+    ledger.register(identity("w2"))
+    ledger.put_units(groups(2))
+    (failed,) = lease_all(ledger, "w1", 1)
+    held = lease_all(ledger, "w2", 2)
+    ledger.release("w1", [release_of(failed, ReleaseReason.UNIT_FAILURE, error="boom")])
+    ledger.compact()
+    assert failed.unit.group_id == held[0].unit.group_id
+    assert held[0].unit.unit_id not in {entry.unit_id for entry in ledger.census()}
+
+    if ends == "its time":
+        ledger_factory.now_s += 2 * TTL_S
+        ledger.expire()
+    elif ends == "its worker":
+        ledger.release_worker("w2", ReleaseReason.WORKER_LOST)
+    else:
+        ledger.register(replace(identity("w2"), pod_uid="another"))
+
+    assert {record.identity.worker: record.leases for record in ledger.workers()} == {"w1": 0, "w2": 0}
+    assert ledger.stats().pending == 2
+    assert ledger.commit("w2", [commit_of(held[0])]) == (CommitOutcome.REFUSED,)
+    assert [lease.unit.unit_id for lease in lease_all(ledger, "w1", 8)] == ["g1.0/0", "g1.0/1"]

@@ -32,13 +32,25 @@ local function workers(keys, args)
   return reply
 end
 
+-- Units that are forgotten are nobody's any more, told or not: a lease without a record could not end.
+local function let_all_go(x, ids)
+  local owners = x.m[ABANDONED] > 0 and fetch(key(x, 'a'), ids) or {}
+  for i = 1, #ids do
+    if owners[i] then
+      let_go(x, ids[i], owners[i])
+    end
+  end
+end
+
 -- A group whose end is compacted away: of it stays only that its id was used.
 local function forget_group(x, name)
   local g = group(x, name)
   if not g then
     return 0
   end
-  many('HDEL', key(x, 'u'), members(name, g.size))
+  local ids = members(name, g.size)
+  let_all_go(x, ids)
+  many('HDEL', key(x, 'u'), ids)
   call('HDEL', key(x, 'g'), name)
   local group_id, epoch = match(name, '^(.*)%.(%d+)$')
   local known = call('HGET', key(x, 'v'), group_id)
