@@ -22,7 +22,9 @@ def ladder(scenario: Scenario, *foresights_s: float) -> Sequence[Summary]:
 
 def moving() -> Scenario:
     """All that is warm is taken after an hour; there is as much elsewhere, a little dearer."""
-    return a_scenario(a_capacity("a", (0, 4), (1, 0)), a_capacity("b", (0, 4), price=12.0), hours=2.0, warm_depth_samples=0)
+    return a_scenario(
+        a_capacity("a", (0, 4), (1, 0)), a_capacity("b", (0, 4), price=12.0), hours=2.0, warm_depth_samples=0
+    )
 
 
 def refunding() -> Scenario:
