@@ -197,6 +197,12 @@ def optimum(
     problem: Annotated[
         Path | None, typer.Option(help="Write the problem itself as JSON, for a solver of your own.")
     ] = None,
+    foresight: Annotated[
+        str,
+        typer.Option(
+            help="What a planner reaches that knows capacity so far ahead, as 0m,30m,4h,all: costs achieved, no bounds."
+        ),
+    ] = "",
     json: JsonFlag = False,
 ) -> None:
     """Say what no policy can beat: a proven lower bound of the cost per sample, with the future known."""
@@ -212,7 +218,7 @@ def optimum(
         seed=seed,
         ignore_dips=ignore_dips,
     )
-    raise typer.Exit(run_optimum(options, problem, as_json=json))
+    raise typer.Exit(run_optimum(options, problem, foresight, as_json=json))
 
 
 @app.command()

@@ -212,7 +212,12 @@ def _line(group: Group) -> dict[str, str]:
     numbers = group.to_json()
     estimates = {name: _estimate(numbers, name) for name in _SHOWN}
     head = {"scenario": group.scenario, "regime": group.regime, "windows": str(group.windows), "policy": group.policy}
-    return {**head, **estimates, "bound_wait_ratio": f"{group.bound_wait_ratio:.3f}"}
+    return {
+        **head,
+        **estimates,
+        "bound_wait_ratio": f"{group.bound_wait_ratio:.3f}",
+        "least_wait_ratio": f"{group.least_wait_ratio:.3f}",
+    }
 
 
 def _estimate(numbers: Mapping[str, float | None], name: str) -> str:

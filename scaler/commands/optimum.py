@@ -3,36 +3,80 @@
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from rich.console import Console
 from rich.table import Table
 
 from scaler.commands.simulate import PIPED_WIDTH
 from scaler.commands.worlds import WRONG_INPUT, WorldOptions, told, world_of
+from scaler.model.units import format_duration, parse_duration_s
 from scaler.simulate.optimum import Bound, problem_of, solve
+from scaler.simulate.optimum.foresight import achieved
+from scaler.simulate.result import Summary
 from scaler.simulate.scenario import Scenario
 
+Rung: TypeAlias = tuple[float, Summary]
+"""Seconds of foresight, and what came of it."""
 NOBODY = "rate_match"
 """The optimum asks no policy; a world needs one all the same."""
 
 
-def run_optimum(options: WorldOptions, problem: Path | None, *, as_json: bool) -> int:
-    """Bound the cost of one world and print it. 0: done; 2: an argument names no world, or the file cannot be written."""
-    return told(lambda: _optimum(options, problem, as_json=as_json))
+ALL = "all"
+"""Of the window: the foresight of one who knows it whole."""
 
 
-def _optimum(options: WorldOptions, problem: Path | None, *, as_json: bool) -> int:
+def run_optimum(options: WorldOptions, problem: Path | None, foresight: str, *, as_json: bool) -> int:
+    """Bound the cost of one world and print it, with what so much foresight achieves where that is asked for.
+
+    0: done; 2: an argument names no world, a foresight is no duration, or the file cannot be written.
+    """
+    return told(lambda: _optimum(options, problem, foresight, as_json=as_json))
+
+
+def _optimum(options: WorldOptions, problem: Path | None, foresight: str, *, as_json: bool) -> int:
+    try:
+        ladder_s = [math.inf if word == ALL else parse_duration_s(word) for word in foresight.split(",") if word]
+    except ValueError as error:
+        print(f"--foresight {foresight}: {error}", file=sys.stderr)
+        return WRONG_INPUT
     scenario = world_of(options)
     if problem is not None and not _written(scenario, problem):
         return WRONG_INPUT
     bound = solve(scenario)
+    first = _lambda(bound, scenario)
+    rungs = [(rung_s, achieved(scenario, rung_s, first, options.seed)) for rung_s in ladder_s]
     if as_json:
-        print(json.dumps(figures(bound, scenario), indent=1, allow_nan=False))
+        print(json.dumps(figures(bound, scenario) | _ladder(rungs), indent=1, allow_nan=False))
     else:
-        Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(_table(bound, scenario))
+        Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(_table(bound, scenario, rungs))
     return 0
+
+
+def _lambda(bound: Bound, scenario: Scenario) -> float:
+    """What a sample costs, to start from (USD): without a bound, as if a sample were the trainer's time alone."""
+    if math.isfinite(bound.before_refunds_usd_per_1k_samples):
+        return bound.before_refunds_usd_per_1k_samples / 1000.0
+    return scenario.trainer.usd_per_h / 3600.0 / scenario.unblocked_samples_per_s
+
+
+def _ladder(rungs: Sequence[Rung]) -> dict[str, object]:
+    """Under `foresight`, in the order asked for; `foresight_s` null is all of the window."""
+    if not rungs:
+        return {}
+    found = [
+        {"foresight_s": None if math.isinf(rung_s) else rung_s, "bound": "none, achieved"} | _finite(run.to_json())
+        for rung_s, run in rungs
+    ]
+    return {"foresight": found}
+
+
+def _finite(found: dict[str, object]) -> dict[str, object]:
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in found.items()
+    }
 
 
 def _written(scenario: Scenario, path: Path) -> bool:
@@ -47,14 +91,24 @@ def _written(scenario: Scenario, path: Path) -> bool:
 def figures(bound: Bound, scenario: Scenario) -> dict[str, object]:
     """All figures by name, and where the capacity came from. What is infinite is null: JSON has no word for it."""
     found = bound.to_json() | {"capacity": scenario.metadata, "balance_replicas": scenario.balance_replicas}
-    return {key: None if isinstance(value, float) and math.isinf(value) else value for key, value in found.items()}
+    return _finite(found)
 
 
-def _table(bound: Bound, scenario: Scenario) -> Table:
+def _table(bound: Bound, scenario: Scenario, rungs: Sequence[Rung]) -> Table:
     table = Table(title=f"optimum of {bound.scenario}, {bound.hours:g} h, whatever the seed", show_header=False)
-    for name, value in _lines(bound, scenario):
+    for name, value in (*_lines(bound, scenario), *_rungs(bound, rungs)):
         table.add_row(name, value)
     return table
+
+
+def _rungs(bound: Bound, rungs: Sequence[Rung]) -> Iterator[tuple[str, str]]:
+    for rung_s, run in rungs:
+        known = "the whole window" if math.isinf(rung_s) else format_duration(rung_s)
+        cost = run.cost_usd_per_1k_samples
+        yield (
+            f"a planner that foresees {known} reaches",
+            f"{cost:,.2f} USD, {cost / bound.cost_usd_per_1k_samples:.3f} of the bound; it waits {run.trainer_wait_ratio:.1%}",
+        )
 
 
 def _lines(bound: Bound, scenario: Scenario) -> Iterator[tuple[str, str]]:
@@ -66,6 +120,7 @@ def _lines(bound: Bound, scenario: Scenario) -> Iterator[tuple[str, str]]:
     yield "its refunds, taken off", f"{bound.refunds_usd:,.2f} USD"
     yield "its samples trained", f"{bound.samples_trained:,.0f}"
     yield "its trainer waits", f"{bound.trainer_wait_ratio:.1%}"
+    yield "nobody who pays at most 1 % more waits less than", f"{bound.least_trainer_wait_ratio:.1%}"
     yield "its ready replicas, mean", f"{bound.replicas_mean:.1f}, balance {scenario.balance_replicas:.1f}"
     yield "capacity is", bound.regime
     if bound.refunds_unlimited:

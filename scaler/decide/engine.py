@@ -18,10 +18,11 @@ memory does not repeat a token whose replica still lives.
 Cost: O(n log n) in the number of replicas.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
+from policies.base import Registered
 from policies.registry import PLACEMENT, SIZING
 from scaler.decide.endings import endings
 from scaler.decide.rents import Rents
@@ -36,8 +37,11 @@ LONGEST_INTENT_DIGITS = 18
 """A token that ends in more digits is not one of ours."""
 
 
-def decide(snapshot: Snapshot, spec: FleetSpec, memory: Memory) -> Plan:
-    """The plan for this moment. Never raises for any snapshot; policies must be registered ones."""
+def decide(snapshot: Snapshot, spec: FleetSpec, memory: Memory, others: Mapping[str, Registered] | None = None) -> Plan:
+    """The plan for this moment. Never raises for any snapshot; policies must be registered ones.
+
+    `others`: sizing policies beside the registered ones, for worlds in which somebody knows what no policy may know.
+    """
     if not snapshot.synced:
         return _nothing(spec, memory, _hold("state has not been rebuilt yet", ReasonCode.HOLD_NOT_SYNCED))
     views = named_once(snapshot.stages, lambda view: view.name)
@@ -47,7 +51,7 @@ def decide(snapshot: Snapshot, spec: FleetSpec, memory: Memory) -> Plan:
         if stage.name in views
     }
     first_intent = _first_intent(snapshot, spec, memory)
-    decisions = _decide_stages(worlds, spec, memory, first_intent)
+    decisions = _decide_stages(worlds, spec, memory, first_intent, SIZING if others is None else {**SIZING, **others})
     launched = sum(
         isinstance(command, LaunchReplica) for decision in decisions.values() for command in decision.commands
     )
@@ -65,7 +69,11 @@ def decide(snapshot: Snapshot, spec: FleetSpec, memory: Memory) -> Plan:
 
 
 def _decide_stages(
-    worlds: dict[str, StageWorld], spec: FleetSpec, memory: Memory, first_intent: int
+    worlds: dict[str, StageWorld],
+    spec: FleetSpec,
+    memory: Memory,
+    first_intent: int,
+    known: Mapping[str, Registered],
 ) -> dict[str, StageDecision]:
     ending = {name: endings(world) for name, world in worlds.items()}
     ended = {name: ended_ids(commands) for name, commands in ending.items()}
@@ -76,7 +84,7 @@ def _decide_stages(
         case = StageCase(
             world=world,
             memory=remembered.get(name, StageMemory()),
-            policies=Policies(sizing=SIZING[world.spec.sizing.name], placement=PLACEMENT[world.spec.placement.name]),
+            policies=Policies(sizing=known[world.spec.sizing.name], placement=PLACEMENT[world.spec.placement.name]),
             endings=ending[name],
             rents=rents,
             tokens=_tokens(f"{spec.name}.{name}", first_intent),

@@ -46,6 +46,8 @@ class Row:
     bound_before_refunds_usd_per_1k_samples: float
     trainer_wait_ratio: float
     bound_wait_ratio: float
+    least_wait_ratio: float
+    """No run that costs at most 1.01 times the bound waits less; NaN where nothing can be credited."""
     bound_status: str
     """The solver's word."""
     figures: Mapping[str, float]
@@ -75,6 +77,7 @@ class Row:
             "ratio_before_refunds": self.ratio_before_refunds,
             "trainer_wait_ratio": self.trainer_wait_ratio,
             "bound_wait_ratio": self.bound_wait_ratio,
+            "least_wait_ratio": self.least_wait_ratio,
             "bound_status": self.bound_status,
         }
         return jsonable({"policy": self.policy, **where, **mine, **self.figures})
@@ -104,6 +107,7 @@ def _row(
         bound_before_refunds_usd_per_1k_samples=optimum[BEFORE_REFUNDS],
         trainer_wait_ratio=means.pop("trainer_wait_ratio"),
         bound_wait_ratio=optimum["trainer_wait_ratio"],
+        least_wait_ratio=optimum["least_trainer_wait_ratio"],
         bound_status=optimum["status"],
         figures=means,
     )
@@ -147,6 +151,7 @@ class Group:
     ratio_before_refunds: Estimate
     trainer_wait_ratio: Estimate
     bound_wait_ratio: float
+    least_wait_ratio: float
     gap_share: Estimate | None
     """None for the optimum and without a gap."""
     gap_share_before_refunds: Estimate | None
@@ -160,6 +165,7 @@ class Group:
             "windows": self.windows,
             "bound_usd_per_1k_samples": self.bound_usd_per_1k_samples,
             "bound_wait_ratio": self.bound_wait_ratio,
+            "least_wait_ratio": self.least_wait_ratio,
             **self.cost_usd_per_1k_samples.to_json("cost_usd_per_1k_samples"),
             **self.ratio.to_json("ratio"),
             **self.ratio_before_refunds.to_json("ratio_before_refunds"),
@@ -242,6 +248,7 @@ def _side_by_side(rows: Sequence[Row], names: Sequence[str], baseline: str, regi
             ratio_before_refunds=_mean([row.ratio_before_refunds for row in mine], drawn),
             trainer_wait_ratio=_mean([row.trainer_wait_ratio for row in mine], drawn),
             bound_wait_ratio=fmean(row.bound_wait_ratio for row in mine),
+            least_wait_ratio=fmean(row.least_wait_ratio for row in mine),
             gap_share=_gap_share(base, mine, drawn, _costs),
             gap_share_before_refunds=_gap_share(base, mine, drawn, _costs_before_refunds),
         )

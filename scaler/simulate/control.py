@@ -5,10 +5,11 @@ Signals are those of the live controller: goodput per busy replica-second times 
 of them takes its time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import singledispatchmethod
 
+from policies.base import Registered
 from scaler.decide.engine import decide
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.plan import (
@@ -64,7 +65,9 @@ class Control:
         services: dict[str, ServiceWork],
         tally: Tally,
         hands: Hands,
+        others: Mapping[str, Registered] | None = None,
     ) -> None:
+        self._others = others
         self._scenario, self._kernel, self._cloud, self._ledger = scenario, kernel, cloud, ledger
         self._services, self._tally, self._hands = services, tally, hands
         self.memory = Memory()
@@ -91,7 +94,7 @@ class Control:
         if now_s < self._due_s:
             return
         snapshot = self._snapshot()
-        plan = decide(snapshot, self._scenario.fleet, self.memory)
+        plan = decide(snapshot, self._scenario.fleet, self.memory, self._others)
         self.last = snapshot, plan
         self.memory = plan.memory
         for command in plan.commands:

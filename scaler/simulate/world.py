@@ -9,8 +9,9 @@ Non-goals: networks, clocks that disagree, stores that fail: those are the fault
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from policies.base import Registered
 from scaler.simulate.cloud import Callbacks, Cloud
 from scaler.simulate.consumer import SimulatedTrainer
 from scaler.simulate.control import Control, Hands
@@ -29,9 +30,15 @@ LONG_AGO_S = 30 * 24 * HOUR_S
 """Age of warm replicas: past every refund."""
 
 
-def simulate(scenario: Scenario, seed: int = 0, *, watch: "Callable[[World], None] | None" = None) -> Run:
-    """Run a scenario to its end. `watch` is called after every event."""
-    world = World(scenario, seed)
+def simulate(
+    scenario: Scenario,
+    seed: int = 0,
+    *,
+    watch: "Callable[[World], None] | None" = None,
+    others: Mapping[str, Registered] | None = None,
+) -> Run:
+    """Run a scenario to its end. `watch` is called after every event; `others`: see `scaler.decide.engine.decide`."""
+    world = World(scenario, seed, others)
     world.run(watch)
     return world.result()
 
@@ -39,7 +46,7 @@ def simulate(scenario: Scenario, seed: int = 0, *, watch: "Callable[[World], Non
 class World:
     """See the module's docstring."""
 
-    def __init__(self, scenario: Scenario, seed: int) -> None:
+    def __init__(self, scenario: Scenario, seed: int, others: Mapping[str, Registered] | None = None) -> None:
         self._wall_s = time.perf_counter()
         self.scenario, self.seed = scenario, seed
         self.kernel = Kernel()
@@ -57,7 +64,7 @@ class World:
             release=self._release,
             busy=lambda stage: self.stations[stage].busy,
         )
-        self.control = Control(scenario, self.kernel, self.cloud, self.ledger, self.services, self.tally, hands)
+        self.control = Control(scenario, self.kernel, self.cloud, self.ledger, self.services, self.tally, hands, others)
         self.rollout = self.stations[scenario.fleet.stages[0].name]
         self.ledger.leave = self.rollout.drop
         self.ledger.busy_lanes = lambda: self.rollout.busy

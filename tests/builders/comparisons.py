@@ -22,6 +22,7 @@ def some_figures(cost: float, *, wait: float = 0.0, **facts: Any) -> dict[str, A
         "cost_usd": 1000.0,
         "cost_usd_per_1k_samples": cost,
         "trainer_wait_ratio": wait,
+        "least_trainer_wait_ratio": wait / 2,
         "refunds_usd": 0.0,
         "interruptions": 3,
         **facts,

@@ -21,7 +21,8 @@ from tests.builders.traces import measured
 POLICIES = "rate_match,buffer_band"
 ROW_KEYS = {
     "policy", "scenario", "trace", "window", "start_h", "regime", "seeds", "cost_usd_per_1k_samples",
-    "bound_usd_per_1k_samples", "ratio", "trainer_wait_ratio", "bound_wait_ratio", "cost_usd", "samples_trained",
+    "bound_usd_per_1k_samples", "ratio", "trainer_wait_ratio", "bound_wait_ratio", "least_wait_ratio", "cost_usd",
+    "samples_trained",
 }  # fmt: skip
 ESTIMATES = (
     "cost_usd_per_1k_samples", "ratio", "ratio_before_refunds", "trainer_wait_ratio", "gap_share", "gap_share_before_refunds",

@@ -40,6 +40,28 @@ def test_the_problem_that_it_writes_has_the_answer_that_it_prints(tmp_path: Path
     assert abs(least_usd_per_1k_samples(document) / found - 1) < 1e-5
 
 
+def test_foresight_gives_what_was_achieved_and_no_bound() -> None:
+    _, out, _ = headrace("--scenario", "small", "--hours", "2", "--foresight", "0m,all", "--json")
+    found = json.loads(out)
+    assert [(rung["foresight_s"], rung["bound"]) for rung in found["foresight"]] == [
+        (0.0, "none, achieved"),
+        (None, "none, achieved"),
+    ]
+    assert all(rung["cost_usd_per_1k_samples"] >= found["cost_usd_per_1k_samples"] for rung in found["foresight"])
+    assert all(rung["interruptions"] is not None for rung in found["foresight"])
+
+
+def test_foresight_is_a_row_for_people() -> None:
+    _, out, _ = headrace("--scenario", "small", "--hours", "1", "--foresight", "30m")
+    assert "a planner that foresees 30m reaches" in out
+
+
+def test_a_foresight_that_is_no_duration_is_a_line() -> None:
+    code, out, err = headrace("--scenario", "small", "--hours", "1", "--foresight", "soon")
+    assert (code, out) == (2, "")
+    assert "--foresight soon: 'soon' is no duration" in err
+
+
 def test_a_file_that_cannot_be_written_is_a_line(tmp_path: Path) -> None:
     code, out, err = headrace("--scenario", "small", "--hours", "1", "--problem", str(tmp_path))
     assert (code, out) == (2, "")

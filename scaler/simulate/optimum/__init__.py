@@ -80,6 +80,7 @@ from scaler.simulate.optimum.problem import Problem
 from scaler.simulate.optimum.program import build
 from scaler.simulate.optimum.ratio import least_ratio
 from scaler.simulate.optimum.relaxation import problem_of
+from scaler.simulate.optimum.waiting import least_wait_ratio
 from scaler.simulate.scenario import Scenario
 
 __all__ = ["Bound", "Problem", "Regime", "problem_of", "solve", "without_refunds"]
@@ -93,7 +94,8 @@ def solve(scenario: Scenario) -> Bound:
     answer = least_ratio(program, _too_high(problem))
     plain = without_refunds(problem)
     before_refunds = answer.proven if plain == problem else least_ratio(build(plain)[0], _too_high(plain)).proven
-    return bound_of(scenario, problem, layout, answer, before_refunds, time.perf_counter() - began_s)
+    least_wait = least_wait_ratio(problem, program, layout, answer.proven)
+    return bound_of(scenario, problem, layout, answer, before_refunds, least_wait, time.perf_counter() - began_s)
 
 
 def without_refunds(problem: Problem) -> Problem:

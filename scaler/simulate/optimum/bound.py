@@ -57,6 +57,9 @@ class Bound:
     before_refunds_usd_per_1k_samples: float
     """A bound too, of (cost + refunds) over credited samples: what no foresight of reclaims can lower."""
     trainer_wait_ratio: float
+    """Of a plan that costs so little."""
+    least_trainer_wait_ratio: float
+    """A lower bound: no run that costs at most 1.01 times the bound waits less (`waiting`). None where nothing is credited."""
     interruptions: int | None = None
     interruptions_unnoticed: int | None = None
     tokens_generated: int | None = None
@@ -124,7 +127,13 @@ def use_of(columns: OfferingColumns, x: Floats) -> Use:
 
 
 def bound_of(
-    scenario: Scenario, problem: Problem, layout: Layout, answer: Answer, before_refunds: float, wall_s: float
+    scenario: Scenario,
+    problem: Problem,
+    layout: Layout,
+    answer: Answer,
+    before_refunds: float,
+    least_wait: float,
+    wall_s: float,
 ) -> Bound:
     """The answer in words."""
     x, unit, times = answer.solution, layout.unit_samples, Times(problem)
@@ -151,6 +160,7 @@ def bound_of(
         cost_usd_per_1k_samples=answer.proven / unit * 1000.0,
         before_refunds_usd_per_1k_samples=before_refunds / unit * 1000.0,
         trainer_wait_ratio=wait_ratio,
+        least_trainer_wait_ratio=least_wait,
         replicas_mean=float(sum(use.ready @ times.lasts_s for use in uses)) / problem.edges_s[-1],
         wall_s=wall_s,
         cost_trainer_usd=problem.trainer_usd,

@@ -31,6 +31,16 @@ def proven_rate(program: Program, multipliers: Floats) -> float:
     return _rate(program, fixed - _error(program, products, sides, terms), float(reduced[program.credited]))
 
 
+def proven_least(program: Program, multipliers: Floats) -> float:
+    """A lower bound of cost @ x + fixed_usd over all that is feasible, at a lambda of 0."""
+    y = np.minimum(np.where(np.isfinite(multipliers), multipliers, 0.0), 0.0)
+    products = program.value * np.repeat(y, np.diff(program.starts))
+    reduced = program.cost - np.bincount(program.index, weights=products, minlength=len(program.cost))
+    terms = np.minimum(reduced * program.lower, reduced * program.upper)
+    sides = y * program.row_upper
+    return program.fixed_usd + float(sides.sum() + terms.sum()) - _error(program, products, sides, terms)
+
+
 def _error(program: Program, products: Floats, sides: Floats, terms: Floats) -> float:
     """More than all roundings together can come to."""
     columns = len(program.cost)

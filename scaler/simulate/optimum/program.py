@@ -137,8 +137,8 @@ Term: TypeAlias = "tuple[Columns, Columns | int, Floats | float]"
 """(row of these, column, coefficient), arrays of one length or single numbers."""
 
 
-def build(problem: Problem) -> tuple[Program, Layout]:
-    """The program, and where its columns are."""
+def build(problem: Problem, *, pays_for_falls: bool = False) -> tuple[Program, Layout]:
+    """The program, and where its columns are. `pays_for_falls`: what a fall leaves must be held too, see `foresight`."""
     builder, times = Builder(), Times(problem)
     unit = problem.demand_samples_per_s * problem.edges_s[-1] / problem.steps
     offerings = tuple(_offering(builder, problem, times, one) for one in problem.offerings)
@@ -151,6 +151,9 @@ def build(problem: Problem) -> tuple[Program, Layout]:
     _flow(builder, problem, times, layout)
     _credit(builder, problem, layout)
     add_limits(builder, problem, times, offerings)
+    if pays_for_falls:
+        for limits, found in zip(problem.offerings, offerings, strict=True):
+            _pay_for_falls(builder, times, limits, found)
     program = builder.program({start: stock.start_least / unit}, credited, problem.trainer_usd)
     return program, layout
 
@@ -289,6 +292,20 @@ def add_limits(builder: Builder, problem: Problem, times: Times, offerings: Sequ
         builder.at_most(np.array(limit.mean_most), *means)
         if len(moments):
             builder.at_most(np.array(limit.falls_most), *before)
+
+
+def _pay_for_falls(builder: Builder, times: Times, limits: OfferingLimits, found: OfferingColumns) -> None:
+    """A fall takes its share of what is held in the step before it, and of that only."""
+    for at_s in {fall.at_s for fall in limits.falls}:
+        here = [(fall, lives) for fall, lives in zip(limits.falls, found.lives, strict=True) if fall.at_s == at_s]
+        step = max(0, int(np.searchsorted(times.ends_s, at_s + 1e-6, "right")) - 1)
+        share = 1.0 + here[0][0].stays / max(fall.most_replicas for fall, _ in here)
+        taken = np.concatenate([lives for _, lives in here])
+        rows, columns, shares = found.lives_held
+        inside = rows == step
+        held: Term = (np.zeros(int(inside.sum()), dtype=np.int64), columns[inside], -shares[inside])
+        zero = np.zeros(len(taken), dtype=np.int64)
+        builder.at_most(np.zeros(1), (zero, taken, share), (zero[:1], found.held[step : step + 1], -1.0), held)
 
 
 def _instants(

@@ -78,6 +78,23 @@ def least_ratio(program: Program, first: float) -> Answer:
     )
 
 
+def least_cost(program: Program, rate: float) -> Floats | None:
+    """What minimises cost - rate * credited; None where the solver finds nothing."""
+    solver = _solver(program)
+    solver.changeColCost(program.credited, -rate)
+    solver.run()
+    found = solver.getSolution()
+    return np.array(found.col_value) if found.value_valid else None
+
+
+def row_multipliers(program: Program) -> Floats:
+    """Those of its rows at the least cost, a lambda of 0; zeros where the solver finds none, which prove less."""
+    solver = _solver(program)
+    solver.run()
+    found = solver.getSolution()
+    return np.array(found.row_dual) if found.dual_valid else np.zeros(len(program.row_upper))
+
+
 def _ratio(program: Program, values: Floats) -> float:
     samples = float(values[program.credited])
     cost = program.fixed_usd + float(program.cost @ values)

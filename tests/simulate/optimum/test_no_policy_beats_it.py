@@ -7,8 +7,11 @@ import os
 
 import pytest
 
-from scaler.simulate.optimum import solve
+from scaler.simulate.optimum import Bound, problem_of, solve
+from scaler.simulate.optimum.program import build
+from scaler.simulate.optimum.waiting import least_wait_ratio
 from scaler.simulate.result import Summary
+from scaler.simulate.scenario import Scenario
 from scaler.simulate.world import simulate
 from tests.builders.optimum import a_random_world, whimsical
 
@@ -32,7 +35,19 @@ def _beats(seed: int) -> bool:
         summary.cost_usd_per_1k_samples < bound.cost_usd_per_1k_samples
         or _before_refunds(summary) < bound.before_refunds_usd_per_1k_samples
         or bound.gap_ratio > 1e-5
+        or summary.trainer_wait_ratio < _least_wait(scenario, bound, summary)
     )
+
+
+def _least_wait(scenario: Scenario, bound: Bound, summary: Summary) -> float:
+    """Of all runs that cost at most as much as this one."""
+    within = summary.cost_usd_per_1k_samples / bound.cost_usd_per_1k_samples
+    if not 1 <= within < float("inf"):
+        return 0.0
+    problem = problem_of(scenario)
+    program, layout = build(problem)
+    rate = bound.cost_usd_per_1k_samples / 1000 * layout.unit_samples
+    return least_wait_ratio(problem, program, layout, rate, within * (1 + 1e-9))
 
 
 def _before_refunds(summary: Summary) -> float:
