@@ -59,9 +59,11 @@ class Bound:
     trainer_wait_ratio: float
     interruptions: int | None = None
     interruptions_unnoticed: int | None = None
+    kills_at_work: int | None = None
     tokens_generated: int | None = None
     tokens_salvaged: int | None = None
     tokens_wasted: int | None = None
+    tokens_lost: int | None = None
     tokens_stale: int | None = None
     replicas_mean: float
     wall_s: float
