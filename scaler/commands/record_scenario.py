@@ -91,14 +91,14 @@ def _generation(rates: Rates, pools: Sequence[Pool]) -> dict[str, Any]:
         "tokensPerS": rates.tokens_per_s,
         "lengths": {"sigma": round(rates.sigma, 3), "mostTokens": rates.most_tokens},
         "firstToken": DURATION.write(rates.first_token_s),
-        "progress": DURATION.write(_progress_s(words, rates.tokens_per_s)),
+        "progress": DURATION.write(publication_s(words, rates.tokens_per_s)),
         "resume": "0s",
         "swap": "0s",
         "leaseTtl": DURATION.write(_flag(words, _TTL_FLAG, 10.0)),
     }
 
 
-def _progress_s(words: Sequence[str], tokens_per_s: float) -> float:
+def publication_s(words: Sequence[str], tokens_per_s: float) -> float:
     """From one publication to the next: a worker's bound in time, or in tokens of a unit, whichever is reached first."""
     if _SILENT_FLAG in words:
         return _NEVER_S
