@@ -126,7 +126,7 @@ def _add_identity(parse: argparse.ArgumentParser) -> None:
     add("--pod-uid", default="", help="UID of its pod")
     add("--node-uid", default="", help="UID of its node")
     add("--notice-file", type=Path, help="file in which this node's interruption notice appears")
-    add("--token-counter", type=Path, help="8-byte file that counts every token generated, and survives kill -9")
+    add("--token-counter", type=Path, help="file that counts tokens generated, and those at risk, and survives kill -9")
 
 
 def _add_engine(parse: argparse.ArgumentParser) -> None:

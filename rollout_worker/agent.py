@@ -146,6 +146,8 @@ class Agent:
         while True:
             await self._clock.sleep(self._settings.tick_s)
             self._feed(ev.Tick(at_s=self._clock.monotonic_s()))
+            if self._machine.units:
+                self._counter.look(self._machine.unpublished_tokens)
 
     # The ledger.
 

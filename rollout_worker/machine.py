@@ -87,6 +87,11 @@ class WorkerMachine:
         """Handed over, by the ledger's order, and waiting to be stopped."""
         return self.gone and not self.drains.for_good
 
+    @property
+    def unpublished_tokens(self) -> int:
+        """What a kill would lose now."""
+        return sum(unit.unpublished for unit in self.units.values())
+
     def in_phase(self, phase: UnitPhase) -> list[HeldUnit]:
         """The held units of one phase, longest held first."""
         return [unit for unit in self.units.values() if unit.phase is phase]
@@ -98,7 +103,7 @@ class WorkerMachine:
             version=self.version,
             capacity_units=self.settings.concurrency,
             running_units=len(self.in_phase(UnitPhase.GENERATING)),
-            unpublished_tokens=sum(unit.unpublished for unit in self.units.values()),
+            unpublished_tokens=self.unpublished_tokens,
             tokens_generated=self.tokens_generated,
         )
 

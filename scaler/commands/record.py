@@ -21,6 +21,7 @@ from scaler.commands.record_folder import Kept, kept_in, signs_of
 from scaler.commands.record_rates import Meter, Rates
 from scaler.commands.record_scenario import scenario_text
 from scaler.commands.record_status import ControllerAway, Follower
+from scaler.commands.record_waste import Taken
 from scaler.commands.worlds import WRONG_INPUT, told
 from scaler.config.convert import ledger_url
 from scaler.ledger.audit import events_of
@@ -83,15 +84,25 @@ def _record(options: RecordOptions) -> int:
     return 0
 
 
-def _figures(kept: Kept, rates: Rates) -> dict[str, float]:
-    """What a replay is held against, under the names that `headrace simulate` gives it."""
+def _figures(kept: Kept, rates: Rates) -> dict[str, float | None]:
+    """What a replay is held against, under the names that `headrace simulate` gives it; of the run alone, not what came after."""
+    workers = {record.instance_id: record.worker for record in kept.instances}
+    taken = {
+        workers[loss.instance_id]: Taken(at_s=loss.at_s, noticed=loss.noticed)
+        for loss in kept.interruptions
+        if loss.instance_id in workers
+    }
+    waste = rates.holds.waste(kept.generated, taken, rates.end_s)
     return {
         "hours": (rates.end_s - rates.start_s) / 3600,
         "policy_updates": rates.updates,
         "trainer_wait_ratio": rates.wait_ratio,
-        "interruptions": len(kept.interruptions),
-        "tokens_generated": kept.tokens_generated,
-        "tokens_wasted": max(0, kept.tokens_generated - rates.tokens_committed - rates.tokens_in_progress),
+        "interruptions": sum(rates.start_s <= loss.at_s <= rates.end_s for loss in kept.interruptions),
+        "kills_at_work": waste.kills_at_work,
+        "tokens_generated": sum(kept.generated.values()),
+        "tokens_wasted": waste.tokens,
+        "tokens_lost": waste.tokens_lost,
+        "tokens_at_risk": kept.tokens_at_risk,
     }
 
 

@@ -5,7 +5,7 @@ cloud did. Refused: the outcome of a launch in the controller's journal, which k
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,10 @@ class Kept:
     instances: tuple[InstanceRecord, ...]
     interruptions: tuple[Interruption, ...]
     refusals: tuple[Change, ...] = ()
-    tokens_generated: int = 0
-    """By all workers, killed ones too, as their counters say."""
+    generated: Mapping[str, int] = field(default_factory=dict)
+    """Tokens by worker, killed ones too, as their counters say."""
+    tokens_at_risk: float | None = None
+    """Unpublished tokens of a worker at work, the mean of all looks: what a kill without notice loses. None: no look."""
 
     @property
     def spec(self) -> FleetSpec:
@@ -75,10 +77,10 @@ def kept_in(place: Path) -> Kept:
     """
     file = place / FLEET_FILE if place.is_dir() else place
     fleet = load_fleet(file)
-    states = [StateDir(Path(provider.state_dir)) for provider in local_providers(fleet).values()]
+    places = {StateDir(Path(provider.state_dir)) for provider in local_providers(fleet).values()}
     records = {
         record.instance_id: record
-        for state in states
+        for state in places
         for folder in (state.ended, state.instances)
         for record in list_records(folder).records
     }
@@ -86,10 +88,16 @@ def kept_in(place: Path) -> Kept:
         file=file,
         fleet=fleet,
         instances=tuple(records.values()),
-        interruptions=tuple(loss for state in states for loss in state.read_interruptions()),
+        interruptions=tuple(loss for state in places for loss in state.read_interruptions()),
         refusals=tuple(_refusals(state_files(file).journal)),
-        tokens_generated=sum(state.read_counter(each) for state in set(states) for each in records),
+        generated={record.worker: sum(s.read_counter(name) for s in places) for name, record in records.items()},
+        tokens_at_risk=_at_risk([state.read_at_risk(name) for state in places for name in records]),
     )
+
+
+def _at_risk(looks: list[tuple[int, int]]) -> float | None:
+    count = sum(count for count, _ in looks)
+    return sum(tokens for _, tokens in looks) / count if count else None
 
 
 def _refusals(file: Path) -> Iterator[Change]:

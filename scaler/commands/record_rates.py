@@ -5,8 +5,8 @@
   acknowledgement, publishing included; all other time is waiting.
 * Goodput: committed units by busy replica-seconds, times the share of decided groups that were not filtered. A replica is
   busy while it holds a lease: one that was given nothing is not slow.
-* Lengths: the spread of the times from lease to commit, at the mean of the tokens. What a scenario calls length is what makes a
-  group wait for its longest unit, and part of a unit's time does not grow with its tokens.
+* Tokens a second of one unit: what the times from lease to commit grow by with its tokens (least squares). What of a unit's
+  time does not grow with them is its way to the first token: mostly the queue of an engine that is leased more than it runs.
 * Launch: from the instance's record to the worker's registration, and from there to its first lease. Workers that registered
   before the run are its warm start: what they waited for was the trainer.
 """
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median, pstdev
 
-from scaler.demo.summary import tokens_in_progress
+from scaler.commands.record_waste import Holds
 from scaler.ledger.history import EventKind, HistoryEvent
 from scaler.localcloud.state import InstanceRecord
 from scaler.traces.trace import TraceError
@@ -50,17 +50,18 @@ class Rates:
     mean_tokens: float
     sigma: float
     most_tokens: int
+    tokens_per_s: float
+    """Of one unit, from its first token on."""
     boot: Times
     load: Times
     warm_replicas: int
-    tokens_committed: int
-    tokens_in_progress: int
-    """Kept at the end for units that wait to be continued."""
+    holds: Holds
 
     @property
-    def tokens_per_s(self) -> float:
-        """Of one unit: its tokens over its time, which is units at once times acceptance over goodput."""
-        return self.mean_tokens * self.goodput_per_replica_per_s / (self.concurrent_units * self.acceptance_ratio)
+    def first_token_s(self) -> float:
+        """From the lease of a unit to its first token: of its time (units at once by those a second), what is not generation."""
+        unit_s = self.concurrent_units * self.acceptance_ratio / self.goodput_per_replica_per_s
+        return max(0.0, unit_s - self.mean_tokens / self.tokens_per_s)
 
 
 @dataclass(slots=True)
@@ -97,25 +98,24 @@ class Meter:
     workers: dict[str, _Worker] = field(default_factory=dict)
     tokens: list[int] = field(default_factory=list)
     leased: dict[str, float] = field(default_factory=dict)
-    units_s: list[float] = field(default_factory=list)
-    """Times from a unit's only lease to its commit."""
+    units: list[tuple[int, float]] = field(default_factory=list)
+    """(tokens, time from lease to commit) of those that were leased once."""
     start_s: float | None = None
     attached: bool = False
     taken: dict[int, float] = field(default_factory=dict)
     trained: dict[int, tuple[float, float, int]] = field(default_factory=dict)
     """Batch -> (taken, acknowledged, groups)."""
     filtered_groups: int = 0
-    tokens_in_progress: int = 0
+    holds: Holds = field(default_factory=Holds)
 
     def feed(self, events: Iterable[HistoryEvent]) -> None:
         """Take a whole history in."""
-        events = tuple(events)
-        self.tokens_in_progress = tokens_in_progress(events)
         for event in events:
             if self.start_s is None:
                 self.start_s = event.at_s
             self._trainer(event)
             self._worker(event)
+            self.holds.take(event)
 
     def _trainer(self, event: HistoryEvent) -> None:
         if event.kind is EventKind.TRAINER_ATTACHED and not self.attached:
@@ -153,19 +153,19 @@ class Meter:
             self.tokens.append(int(entry.data["tokens"] or 0))
             leased_at_s = self.leased.pop(entry.subject, None)
             if leased_at_s is not None and entry.data["attempt"] == 1:
-                self.units_s.append(max(1e-3, event.at_s - leased_at_s))
+                self.units.append((self.tokens[-1], event.at_s - leased_at_s))
 
     def rates(self, instances: Sequence[InstanceRecord], source: str) -> Rates:
         """The sums. `TraceError` where nothing was trained."""
         busy_s = sum(worker.busy_s for worker in self.workers.values())
-        if not self.trained or not self.units_s or busy_s <= 0 or self.start_s is None:
+        if not self.trained or not self.units or busy_s <= 0 or self.start_s is None:
             raise TraceError(source, None, "nothing was trained there: no rates to measure")
         end_s = max(acked_s for _, acked_s, _ in self.trained.values())
         training_s = sum(acked_s - taken_s for taken_s, acked_s, _ in self.trained.values())
         groups = sum(count for _, _, count in self.trained.values())
         acceptance = groups / (groups + self.filtered_groups)
-        mean_tokens, longest = fmean(self.tokens), max(self.units_s) / fmean(self.units_s)
         most_leases = max(worker.most_leases for worker in self.workers.values())
+        concurrent_units = max(1, most_leases // self.group_size) * self.group_size
         return Rates(
             start_s=self.start_s,
             end_s=end_s,
@@ -174,12 +174,12 @@ class Meter:
             unblocked_samples_per_s=groups * self.group_size / training_s,
             goodput_per_replica_per_s=len(self.tokens) / busy_s * acceptance,
             acceptance_ratio=acceptance,
-            concurrent_units=max(1, most_leases // self.group_size) * self.group_size,
-            mean_tokens=mean_tokens,
-            sigma=pstdev([math.log(unit_s) for unit_s in self.units_s]),
-            most_tokens=math.ceil(mean_tokens * longest) + 1,
-            tokens_committed=sum(self.tokens),
-            tokens_in_progress=self.tokens_in_progress,
+            concurrent_units=concurrent_units,
+            mean_tokens=fmean(self.tokens),
+            sigma=pstdev([math.log(max(1, tokens)) for tokens in self.tokens]),
+            most_tokens=max(self.tokens) + 1,
+            tokens_per_s=max(_tokens_per_s(self.units), sum(self.tokens) / busy_s / concurrent_units),
+            holds=self.holds,
             boot=_times(list(self._boots(instances))),
             load=_times([worker.load_s for worker in self.workers.values() if worker.load_s is not None]),
             warm_replicas=sum(
@@ -192,6 +192,13 @@ class Meter:
         for name, worker in self.workers.items():
             if name in launched and worker.registered_at_s is not None:
                 yield max(0.0, worker.registered_at_s - launched[name])
+
+
+def _tokens_per_s(units: Sequence[tuple[int, float]]) -> float:
+    """The slope of tokens over times, by least squares of times by tokens; 0 where their times do not grow with them."""
+    mean_tokens, mean_s = fmean(tokens for tokens, _ in units), fmean(unit_s for _, unit_s in units)
+    together = sum((tokens - mean_tokens) * (unit_s - mean_s) for tokens, unit_s in units)
+    return sum((tokens - mean_tokens) ** 2 for tokens, _ in units) / together if together > 0 else 0.0
 
 
 def _times(measured: Sequence[float]) -> Times:

@@ -23,7 +23,8 @@ HEAD = """\
 #   headrace simulate --scenario THIS --policy {policy} --trace RECORDED.csv
 # Every rate is measured; rules, prices and limits are the fleet's own. Not recorded: what the trainer costs, unless it was told.
 """
-_PROGRESS_FLAG, _TTL_FLAG, _SILENT_FLAG = "--publish-interval-s", "--lease-ttl", "--no-progress"
+_INTERVAL_FLAG, _TOKENS_FLAG, _SILENT_FLAG = "--publish-interval-s", "--publish-tokens", "--no-progress"
+_TTL_FLAG = "--lease-ttl"
 _NEVER_S = 86400.0
 
 
@@ -84,23 +85,30 @@ def _plain(model: YamlModel, *without: str) -> dict[str, Any]:
 def _generation(rates: Rates, pools: Sequence[Pool]) -> dict[str, Any]:
     provider = pools[0].provider
     words = provider.command if isinstance(provider, LocalProvider) else ()
-    progress_s = _NEVER_S if _SILENT_FLAG in words else _flag_s(words, _PROGRESS_FLAG, 10.0)
     return {
         "goodputPerReplicaPerS": rates.goodput_per_replica_per_s,
         "concurrentUnits": rates.concurrent_units,
         "tokensPerS": rates.tokens_per_s,
         "lengths": {"sigma": round(rates.sigma, 3), "mostTokens": rates.most_tokens},
-        "progress": DURATION.write(progress_s),
+        "firstToken": DURATION.write(rates.first_token_s),
+        "progress": DURATION.write(publication_s(words, rates.tokens_per_s)),
         "resume": "0s",
         "swap": "0s",
-        "leaseTtl": DURATION.write(_flag_s(words, _TTL_FLAG, 60.0)),
+        "leaseTtl": DURATION.write(_flag(words, _TTL_FLAG, 10.0)),
     }
 
 
-def _flag_s(words: Sequence[str], flag: str, default_s: float) -> float:
-    """A number of seconds that a worker's command sets."""
+def publication_s(words: Sequence[str], tokens_per_s: float) -> float:
+    """From one publication to the next: a worker's bound in time, or in tokens of a unit, whichever is reached first."""
+    if _SILENT_FLAG in words:
+        return _NEVER_S
+    return min(_flag(words, _INTERVAL_FLAG, 0.5), _flag(words, _TOKENS_FLAG, 8.0) / tokens_per_s)
+
+
+def _flag(words: Sequence[str], flag: str, default: float) -> float:
+    """A number that a worker's command sets, or the worker's own default."""
     given = [after for word, after in pairwise(words) if word == flag]
-    return float(given[-1]) if given else default_s
+    return float(given[-1]) if given else default
 
 
 def _spot(stage: Stage, series: dict[str, str]) -> dict[str, Any]:

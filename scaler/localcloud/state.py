@@ -8,8 +8,8 @@ In the state folder:
 * `notices/<instance_id>.json`: a notice file (see `scaler.model.notice_file`); written by whoever plays the cloud;
 * `capacity.json`: offering id -> instances it can hold; absent, file or offering: no bound;
 * `interruptions.jsonl`: what the cloud did, one JSON object a line;
-* `counters/<instance_id>`: 8 bytes, little endian: tokens its worker has generated, kept by a shared memory map so that
-  it survives kill -9;
+* `counters/<instance_id>`: three numbers of 8 bytes, little endian, kept by a shared memory map so that they survive kill -9:
+  tokens that its worker has generated; looks at it while it held units; its unpublished tokens, summed over the looks;
 * `logs/<instance_id>.log`: what the instance printed. Logs and counters stay when the instance is gone.
 
 Every JSON file is replaced atomically. Nothing is synced to disk: the files describe processes, which no more outlive
@@ -216,6 +216,14 @@ class StateDir:
             return ()
         parsed = (parse_json(line, Interruption.of_json) for line in lines if line)
         return tuple(interruption for interruption in parsed if interruption is not None)
+
+    def read_at_risk(self, instance_id: str) -> tuple[int, int]:
+        """(looks at the instance's worker while it held units, unpublished tokens summed over them)."""
+        try:
+            numbers = self.counter_file(instance_id).read_bytes()[COUNTER_BYTES : 3 * COUNTER_BYTES]
+        except FileNotFoundError:
+            return 0, 0
+        return int.from_bytes(numbers[:COUNTER_BYTES], "little"), int.from_bytes(numbers[COUNTER_BYTES:], "little")
 
     def read_counter(self, instance_id: str) -> int:
         """Tokens that the instance's worker says it generated; 0 before it said anything."""

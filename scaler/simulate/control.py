@@ -36,8 +36,9 @@ from scaler.simulate.tally import Tally
 
 AVERAGED_OVER_S = 600.0
 WAKE_DELAY_S = 2.0
-"""From an event to the decision that it wakes: several events make one."""
+"""From an event to the decision that it wakes, an interval at most: several events make one."""
 SHORTEST_S = 1.0
+"""Between decisions, or an interval where that is shorter."""
 WITH_WORKER = frozenset({ReplicaPhase.LOADING, ReplicaPhase.READY})
 
 
@@ -77,6 +78,7 @@ class Control:
         self._seen: dict[str, tuple[float, int]] = {stage.name: (0.0, 0) for stage in scenario.fleet.stages}
         self._batch = scenario.job.batch_samples
         self._unblocked = scenario.unblocked_samples_per_s
+        self._generating_ratio = 1.0 - scenario.generation.first_token_s / scenario.mean_unit_s
 
     def start(self) -> None:
         """Decide for the first time now."""
@@ -84,7 +86,7 @@ class Control:
 
     def wake(self) -> None:
         """Something happened that a decision should not wait for."""
-        soon_s = self._kernel.now_s + WAKE_DELAY_S
+        soon_s = self._kernel.now_s + min(WAKE_DELAY_S, self._scenario.fleet.interval_s)
         if self._due_s > soon_s:
             self._due_s = soon_s
             self._kernel.at(soon_s, self._turn)
@@ -100,7 +102,7 @@ class Control:
         for command in plan.commands:
             self._carry_out(command)
         self._show(plan)
-        self._due_s = now_s + max(SHORTEST_S, plan.look_again_in_s)
+        self._due_s = now_s + max(min(SHORTEST_S, self._scenario.fleet.interval_s), plan.look_again_in_s)
         self._kernel.at(self._due_s, self._turn)
 
     def _show(self, plan: Plan) -> None:
@@ -213,7 +215,7 @@ class Control:
         """What a kill would lose on average: half an interval of publication of every unit in a lane."""
         generation = self._scenario.generation
         units = min(len(replica.leases) * self._scenario.job.group_size, generation.concurrent_units)
-        return int(units * generation.tokens_per_s * generation.progress_s / 2)
+        return int(units * self._generating_ratio * generation.tokens_per_s * generation.progress_s / 2)
 
     def _signals(self, index: int, stage: StageSpec) -> Signals:
         now_s, size = self._kernel.now_s, self._scenario.job.group_size

@@ -1,7 +1,8 @@
 """Groups of units, with lengths drawn beforehand: the simulated ledger's unit of account.
 
-All units of a group run on one replica side by side, as an agent that leases a whole group runs them, so one number,
-`tokens_each`, tells how far each of them is: a unit of `length` tokens has min(length, tokens_each).
+All units of a group run on one replica side by side, as an agent that leases a whole group runs them, so two numbers tell
+how far each of them is. A unit that has come to its end is committed at once: those of at most `ended_each` tokens are. Every
+other one has `tokens_each` published.
 """
 
 import random
@@ -29,15 +30,14 @@ class Shape:
         """Tokens of all units."""
         return self.sums[-1]
 
-    def done(self, tokens_each: float) -> float:
-        """Tokens generated when every unit is at `tokens_each` or at its end."""
-        ended = bisect_right(self.lengths, tokens_each)
+    def done(self, tokens_each: float, ended_each: float) -> float:
+        """Tokens of all units where those of at most `ended_each` are at their end, and the others at `tokens_each`."""
+        ended = bisect_right(self.lengths, ended_each)
         return (self.sums[ended - 1] if ended else 0) + (len(self.lengths) - ended) * tokens_each
 
-    def ended(self, tokens_each: float) -> int:
+    def ended(self, ended_each: float) -> int:
         """Tokens of the units that are at their end."""
-        ended = bisect_right(self.lengths, tokens_each)
-        return self.sums[ended - 1] if ended else 0
+        return round(self.done(0.0, ended_each))
 
 
 def shapes(lengths: LengthModel, group_size: int, seed: int) -> tuple[Shape, ...]:
@@ -55,7 +55,16 @@ def _shape(lengths: list[int]) -> Shape:
 class Group:
     """The units of one prompt on their way from admission to the trainer."""
 
-    __slots__ = ("buffered", "dropped", "lane_left_s", "number", "oldest_version", "returns", "shape", "tokens_each")
+    __slots__ = (
+        "buffered",
+        "dropped",
+        "ended_each",
+        "lane_left_s",
+        "number",
+        "oldest_version",
+        "shape",
+        "tokens_each",
+    )
 
     def __init__(self, number: int, shape: Shape, lane_s: float, version: int) -> None:
         self.number = number
@@ -63,9 +72,14 @@ class Group:
         self.lane_left_s = lane_s
         """Lane time that it still needs."""
         self.tokens_each = 0.0
-        """Published progress of each unit."""
+        """Published progress of each unit that is not at its end."""
+        self.ended_each = 0.0
+        """Units of at most so many tokens are committed."""
         self.oldest_version = version
-        self.returns = 0
-        """Losses in a row."""
         self.buffered = False
         self.dropped = False
+
+    @property
+    def done(self) -> float:
+        """Tokens that are committed or published."""
+        return self.shape.done(self.tokens_each, self.ended_each)

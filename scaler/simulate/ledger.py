@@ -1,8 +1,9 @@
 """The ledger's promises over groups: admission, leases, progress that is kept, staleness, acceptance.
 
-It is the simulated counterpart of `scaler.ledger` and uses its rules (`scaler.ledger.rules`) for admission, back-off and
-staleness. A group takes its place when it is first leased and gives it back when its batch is acknowledged, or when it is
-filtered or dropped; one that waits to be continued keeps it and goes before fresh ones, oldest first.
+It is the simulated counterpart of `scaler.ledger` and uses its rules (`scaler.ledger.rules`) for admission and staleness.
+What a lost holder had does not back off there either. A group takes its place when it is first leased and gives it back
+when its batch is acknowledged, or when it is filtered or dropped; one that waits to be continued keeps it and goes before
+fresh ones, oldest first.
 
 Invariants (`check`): every group admitted is in exactly one of: waiting, running, in service, buffered, in training; what
 left is trained, filtered or dropped; the numbers add up to those admitted; no more in flight than admission allows.
@@ -14,9 +15,10 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 
 from scaler.ledger import rules
+from scaler.simulate.delays import draw
 from scaler.simulate.groups import Group, Shape, shapes
 from scaler.simulate.kernel import Kernel
-from scaler.simulate.replica import Lease
+from scaler.simulate.replica import Lease, Replica
 from scaler.simulate.scenario import Scenario
 
 
@@ -26,6 +28,7 @@ class SimulatedLedger:
     def __init__(self, scenario: Scenario, kernel: Kernel, seed: int) -> None:
         self._scenario, self._kernel = scenario, kernel
         self._job = scenario.job
+        self._seed = seed
         self._size = scenario.job.group_size
         self._rate = scenario.generation.tokens_per_s
         self._lane_s = scenario.mean_unit_s
@@ -35,7 +38,6 @@ class SimulatedLedger:
         """Admitted and not out again, by number."""
         self.running: dict[int, Lease] = {}
         self._waiting: list[tuple[int, Group]] = []
-        self._backing_off: set[int] = set()
         self.in_service: set[int] = set()
         self.ready: deque[Group] = deque()
         self.ready_groups = 0
@@ -45,7 +47,8 @@ class SimulatedLedger:
         self.admitted = self.trained = self.filtered = self.dropped = self.completed = 0
         self.completed_here = 0
         """By rollout replicas, whatever became of them."""
-        self.tokens_generated = self.tokens_salvaged = self.tokens_wasted = self.tokens_stale = 0.0
+        self.tokens_generated = self.tokens_salvaged = self.tokens_stale = 0.0
+        self.tokens_lost = self.tokens_given_up = 0.0
         self.after_rollout: Callable[[Group], object] = self.reviewed
         """Where a group goes that rollout has completed: the next stage, if there is one."""
         self.leave: Callable[[Lease], None] = lambda lease: None
@@ -62,7 +65,7 @@ class SimulatedLedger:
         while self._waiting:
             _, group = heappop(self._waiting)
             if not group.dropped:
-                if not group.tokens_each:
+                if not group.done:
                     group.oldest_version = self.version
                 return group
         if self._admissible() < self._size:
@@ -103,15 +106,21 @@ class SimulatedLedger:
     def buffer_warm(self) -> None:
         """A complete group that was there at the start."""
         group = self._admit()
-        group.tokens_each, group.lane_left_s, group.buffered = float(group.shape.longest), 0.0, True
+        group.ended_each, group.lane_left_s, group.buffered = float(group.shape.longest), 0.0, True
         self.ready.append(group)
         self.ready_groups += 1
 
     def begin(self, group: Group) -> tuple[float, float]:
         """(lane time, time to completion), with the prefill of what is continued."""
-        resume_s = self._scenario.generation.resume_s if group.tokens_each else 0.0
         run_s = (group.shape.longest - group.tokens_each) / self._rate
-        return group.lane_left_s + resume_s, run_s + resume_s
+        return group.lane_left_s + self._resume_s(group), self._silent_s(group) + run_s
+
+    def _resume_s(self, group: Group) -> float:
+        return self._scenario.generation.resume_s if group.tokens_each else 0.0
+
+    def _silent_s(self, group: Group) -> float:
+        """From the lease to the first token that is new."""
+        return self._scenario.generation.first_token_s + self._resume_s(group)
 
     def leased(self, lease: Lease) -> None:
         """A station started the lease."""
@@ -122,10 +131,9 @@ class SimulatedLedger:
         group = lease.group
         del self.running[group.number]
         self.completed_here += 1
-        self.tokens_generated += group.shape.total - group.shape.done(group.tokens_each)
-        group.tokens_each = float(group.shape.longest)
+        self.tokens_generated += group.shape.total - group.done
+        group.ended_each = float(group.shape.longest)
         group.lane_left_s = 0.0
-        group.returns = 0
         self.in_service.add(group.number)
         self.after_rollout(group)
 
@@ -150,36 +158,32 @@ class SimulatedLedger:
         group = lease.group
         del self.running[group.number]
         done_s = self._keep(lease, at_s, published=published)
-        self.tokens_salvaged += group.shape.done(group.tokens_each)
-        left_of_work = 1.0 - group.shape.done(group.tokens_each) / group.shape.total
+        self.tokens_salvaged += group.done - group.shape.ended(group.ended_each)
+        left_of_work = 1.0 - group.done / group.shape.total
         group.lane_left_s = max(group.lane_left_s - done_s, self._lane_s * left_of_work)
-        if published:
-            heappush(self._waiting, (group.number, group))
-            return
-        group.returns += 1
-        self._backing_off.add(group.number)
-        self._kernel.at(self._kernel.now_s + rules.backoff_s(self._job, group.returns), self._back, group)
+        heappush(self._waiting, (group.number, group))
 
     def _keep(self, lease: Lease, at_s: float, *, published: bool) -> float:
-        """Count what was generated, kept and lost; the seconds of generation that are kept."""
+        """Count what was generated, kept and lost; the seconds of generation that are kept.
+
+        Not `published`: units that came to their end are committed all the same, of the others what the holder generated
+        since it last published is lost.
+        """
         group, shape = lease.group, lease.group.shape
-        resume_s = self._scenario.generation.resume_s if group.tokens_each else 0.0
-        ran_s = max(0.0, at_s - lease.begun_s - resume_s)
-        interval_s = self._scenario.generation.progress_s
-        kept_s = ran_s if published or not interval_s else min(ran_s, ran_s // interval_s * interval_s)
-        before = shape.done(group.tokens_each)
-        reached = shape.done(group.tokens_each + ran_s * self._rate)
+        ran_s = max(0.0, at_s - lease.begun_s - self._silent_s(group))
+        kept_s = ran_s if published else max(0.0, ran_s - self._unpublished_s(lease.holder, at_s))
+        before, reached_each = group.done, group.tokens_each + ran_s * self._rate
+        group.ended_each = max(group.ended_each, reached_each)
+        reached = shape.done(reached_each, group.ended_each)
         group.tokens_each = min(float(shape.longest), group.tokens_each + kept_s * self._rate)
-        kept = shape.done(group.tokens_each)
         self.tokens_generated += reached - before
-        self.tokens_wasted += reached - kept
+        self.tokens_lost += reached - group.done
         return kept_s
 
-    def _back(self, group: Group) -> None:
-        self._backing_off.discard(group.number)
-        if not group.dropped:
-            heappush(self._waiting, (group.number, group))
-            self.released()
+    def _unpublished_s(self, holder: Replica, at_s: float) -> float:
+        """How long ago a holder published for the last time: all its units at once, at any moment of the interval."""
+        phase = draw(self._seed, *holder.offering.key, holder.slot, "published", round(at_s * 1000))
+        return self._scenario.generation.progress_s * phase
 
     # what the trainer asks of it
 
@@ -221,19 +225,24 @@ class SimulatedLedger:
         self.dropped += 1
         lease = self.running.pop(group.number, None)
         if lease is not None:
-            self._keep(lease, self._kernel.now_s, published=True)
+            self._keep(lease, min(self._kernel.now_s, lease.stopped_s), published=True)
             self.leave(lease)
         elif group.buffered:
             self.ready_groups -= 1
-        committed = group.shape.ended(group.tokens_each)
+        committed = group.shape.ended(group.ended_each)
         self.tokens_stale += committed
-        self.tokens_wasted += group.shape.done(group.tokens_each) - committed
+        self.tokens_given_up += group.done - committed
 
     # what others look at
 
     @property
+    def tokens_wasted(self) -> float:
+        """Generated, and neither committed nor kept for whoever goes on with them."""
+        return self.tokens_lost + self.tokens_given_up
+
+    @property
     def waiting(self) -> int:
-        """Groups that wait to be continued or for their back-off."""
+        """Groups that wait to be continued."""
         in_buffer = self.ready_groups + len(self.training)
         return len(self.flight) - len(self.running) - len(self.in_service) - in_buffer
 
@@ -264,9 +273,7 @@ class SimulatedLedger:
         out = self.trained + self.filtered + self.dropped
         if self.admitted != out + len(self.flight):
             broken.append(f"{self.admitted} admitted, but {out} out and {len(self.flight)} in flight")
-        waiting = {number for number, group in self._waiting if not group.dropped} | {
-            number for number in self._backing_off if number in self.flight
-        }
+        waiting = {number for number, group in self._waiting if not group.dropped}
         serving = {number for number in self.in_service if number in self.flight}
         buffered = [group.number for group in self.ready if not group.dropped]
         training = [group.number for group in self.training]

@@ -206,8 +206,9 @@ def _generation(spec: Spec) -> GenerationModel:
     lengths = lengths_with_mean(spec.mean_tokens, made.lengths.sigma, made.lengths.most_tokens)
     return GenerationModel(
         concurrent_units=made.concurrent_units,
-        tokens_per_s=lengths.mean_tokens / spec.mean_unit_s,
+        tokens_per_s=lengths.mean_tokens / (spec.mean_unit_s - made.first_token_s),
         lengths=lengths,
+        first_token_s=made.first_token_s,
         progress_s=made.progress_s,
         resume_s=made.resume_s,
         swap_s=made.swap_s,

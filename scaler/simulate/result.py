@@ -27,11 +27,18 @@ class Summary:
     interruptions: int
     """Instances taken by the cloud or lost."""
     interruptions_unnoticed: int
+    kills_at_work: int
+    """Of those without notice: rollout replicas that held units."""
     tokens_generated: int
     tokens_salvaged: int
     """Published by a holder that lost its lease and continued by another."""
     tokens_wasted: int
-    """Generated and never committed: lost with a holder, or left when a unit was too stale to go on."""
+    """Generated and never committed: lost with a holder, or given up with a unit whose group was too stale to go on.
+
+    What is still held for units that wait or run is not wasted. A demo and `headrace record` count the same.
+    """
+    tokens_lost: int
+    """Of those, what a holder had generated and not published when its units were taken from it."""
     tokens_stale: int
     """Committed, and dropped because they were too stale to be trained on."""
     replicas_mean: float

@@ -139,8 +139,10 @@ class GenerationModel:
     concurrent_units: int
     """Units that it runs at once, a multiple of the group size."""
     tokens_per_s: float
-    """Of one unit, with all of them running."""
+    """Of one unit, from its first token on, with all of them running."""
     lengths: LengthModel
+    first_token_s: float = 0.0
+    """From the lease of a unit to its first token: the queue of an engine that is leased more than it runs, and the way there."""
     progress_s: float = 10.0
     """Interval of publication: what a kill without notice may lose at most, in seconds of generation."""
     resume_s: float = 2.0
@@ -214,7 +216,8 @@ class Scenario:
     @property
     def mean_unit_s(self) -> float:
         """Mean time of a unit, uninterrupted."""
-        return self.generation.lengths.mean_tokens / self.generation.tokens_per_s
+        made = self.generation
+        return made.first_token_s + made.lengths.mean_tokens / made.tokens_per_s
 
     @property
     def balance_replicas(self) -> float:

@@ -58,9 +58,11 @@ class Generation(YamlModel):
     concurrent_units: PositiveCount
     """Units that it runs at once: a multiple of the group size."""
     tokens_per_s: Positive
-    """Of one unit, with all of them running."""
+    """Of one unit, from its first token on, with all of them running."""
     lengths: Lengths
     """How long units are."""
+    first_token_s: Duration = 0.0
+    """From the lease of a unit to its first token. Default 0s: an engine that runs all that is leased."""
     progress_s: PositiveDuration = 10.0
     """Interval of publication. Default 10s: what a kill without notice loses at most."""
     resume_s: Duration = 2.0

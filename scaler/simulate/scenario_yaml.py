@@ -108,15 +108,15 @@ class Spec(YamlModel):
     @property
     def mean_tokens(self) -> float:
         """Tokens of a unit."""
-        return self.mean_unit_s * self.generation.tokens_per_s
+        return (self.mean_unit_s - self.generation.first_token_s) * self.generation.tokens_per_s
 
     @property
     def group_tail(self) -> float:
-        """Tokens of the longest unit of a group over those of a mean unit."""
-        lengths = lengths_with_mean(
-            self.mean_tokens, self.generation.lengths.sigma, self.generation.lengths.most_tokens
-        )
-        return longest_tokens(lengths, self.job.group_size) / self.mean_tokens
+        """Time of the longest unit of a group over that of a mean unit."""
+        made = self.generation
+        lengths = lengths_with_mean(self.mean_tokens, made.lengths.sigma, made.lengths.most_tokens)
+        generating_s = longest_tokens(lengths, self.job.group_size) / made.tokens_per_s
+        return (made.first_token_s + generating_s) / self.mean_unit_s
 
     @property
     def flight_samples(self) -> int:
@@ -153,7 +153,7 @@ class Spec(YamlModel):
             yield Problem(
                 ("generation", "goodputPerReplicaPerS"),
                 f"it makes a unit of {self.mean_tokens:.3g} tokens on average, and units have 1 to {most}",
-                "change goodput, concurrentUnits, tokensPerS or mostTokens",
+                "change goodput, concurrentUnits, tokensPerS, firstToken or mostTokens",
             )
 
     def _room_problems(self) -> Iterator[Problem]:

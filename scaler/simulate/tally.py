@@ -57,7 +57,7 @@ class Tally:
     def __init__(self, scenario: Scenario, kernel: Kernel) -> None:
         self._scenario, self._kernel = scenario, kernel
         end_s = scenario.end_s
-        self.launches = self.refusals = self.interruptions = self.unnoticed = 0
+        self.launches = self.refusals = self.interruptions = self.unnoticed = self.kills_at_work = 0
         self.refunds_usd = 0.0
         self.rent_usd: dict[CapacityType, float] = dict.fromkeys(CapacityType, 0.0)
         self._held = {model.key: Level(end_s, STEP_S) for model in scenario.offerings}
@@ -78,6 +78,10 @@ class Tally:
         """A replica became ready (+1) or is gone (-1)."""
         if replica.stage == self._first:
             self._ready.add(self._kernel.now_s, change)
+
+    def lost(self, replica: Replica) -> None:
+        """A replica is gone with the leases that it held."""
+        self.kills_at_work += replica.stage == self._first and replica.notice is None and bool(replica.leases)
 
     def charge(self, replica: Replica, now_s: float, *, taken: bool, running: bool = False) -> None:
         """The rent of an instance that ends now, or runs on at the end of the world."""

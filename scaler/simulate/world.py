@@ -128,11 +128,12 @@ class World:
 
     def _fill_lanes(self, replica: Replica) -> None:
         """Each lane in the middle of a group, and the tails of the groups before it."""
-        lane_s, rate = self.scenario.mean_unit_s, self.scenario.generation.tokens_per_s
+        lane_s, made = self.scenario.mean_unit_s, self.scenario.generation
         for lane in range(self.rollout.lanes):
             ago_s = lane_s * draw(self.seed, "phase", replica.replica_id, lane)
             while True:
-                group = self.ledger.next_warm(ago_s * rate, in_lane=ago_s < lane_s)
+                tokens_each = max(0.0, ago_s - made.first_token_s) * made.tokens_per_s
+                group = self.ledger.next_warm(tokens_each, in_lane=ago_s < lane_s)
                 if group is None:
                     break
                 self.rollout.start(replica, group, ago_s)
@@ -149,6 +150,7 @@ class World:
     def _lost(self, replica: Replica) -> None:
         """Its leases run out, unless the controller gives them back before."""
         self.stations[replica.stage].stop(replica)
+        self.tally.lost(replica)
         lost_at_s = self.kernel.now_s
         replica.lost_at_s = lost_at_s
         if replica.leases:
@@ -236,9 +238,11 @@ class World:
             trainer_wait_ratio=self.trainer.waited_s() / end_s,
             interruptions=tally.interruptions,
             interruptions_unnoticed=tally.unnoticed,
+            kills_at_work=tally.kills_at_work,
             tokens_generated=round(ledger.tokens_generated),
             tokens_salvaged=round(ledger.tokens_salvaged),
             tokens_wasted=round(ledger.tokens_wasted),
+            tokens_lost=round(ledger.tokens_lost),
             tokens_stale=round(ledger.tokens_stale),
             replicas_mean=tally.ready_seconds() / end_s,
             wall_s=time.perf_counter() - self._wall_s,

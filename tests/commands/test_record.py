@@ -15,7 +15,7 @@ from scaler.cli import app
 from scaler.commands import record
 from scaler.commands.record_folder import kept_in, signs_of
 from scaler.commands.record_rates import Meter
-from scaler.commands.record_scenario import scenario_text
+from scaler.commands.record_scenario import publication_s, scenario_text
 from scaler.commands.record_status import Follower
 from scaler.ledger.registry import open_ledger
 from scaler.simulate.loading import load_scenario, open_trace
@@ -60,9 +60,19 @@ def test_rates_are_measured_from_the_history() -> None:
     assert rates.acceptance_ratio == pytest.approx(8 / 9)
     assert rates.goodput_per_replica_per_s == pytest.approx(16 / 16.0 * 8 / 9)
     assert (rates.concurrent_units, rates.mean_tokens, rates.sigma) == (4, 20.0, 0.0)
-    assert rates.tokens_per_s == pytest.approx(5.0)
+    assert (rates.tokens_per_s, rates.first_token_s) == pytest.approx((5.0, 0.0))
     assert rates.warm_replicas == 1
     assert (rates.boot.least_s, rates.load.least_s) == (3.0, 2.0)
+
+
+def test_what_of_a_units_time_does_not_grow_with_its_tokens_is_its_way_to_the_first() -> None:
+    """Four leased at once of which two are generated at a time, 10 tokens/s each: half of the time is the queue's."""
+    meter = Meter(group_size=2)
+    meter.feed(history())
+    meter.units = [(tokens, 2.0 + tokens / 10.0) for tokens in (10, 20, 30)]
+    rates = meter.rates(RECORDS, "here")
+    assert rates.tokens_per_s == pytest.approx(10.0)
+    assert rates.first_token_s == pytest.approx(4.0 - 20 / 10.0)
 
 
 def test_a_history_without_training_has_no_rates() -> None:
@@ -85,7 +95,22 @@ def test_the_recorded_scenario_loads_with_the_fleets_rules_and_the_measured_rate
     assert (spec.guard_rails.floor, spec.guard_rails.ceiling, spec.warm.replicas) == (1, 4, 1)
     assert spec.spot.zone_prices_usd_per_h == {"zone-a": 1.0, "zone-b": 2.0}
     assert (spec.generation.progress_s, spec.generation.lease_ttl_s) == (0.5, 4.0)
+    assert spec.generation.first_token_s == 0.0
     assert (spec.notices.lead_s, spec.notices.none_ratio) == (3.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "progress_s"),
+    [
+        ((), 0.5),
+        (("--publish-interval-s", "2"), 1.6),
+        (("--publish-interval-s", "1", "--publish-tokens", "40"), 1.0),
+        (("--no-progress",), 86400.0),
+    ],
+)
+def test_a_worker_publishes_at_its_bound_in_time_or_in_tokens(words: tuple[str, ...], progress_s: float) -> None:
+    """8 tokens, where it is not told otherwise, at 5 tokens/s."""
+    assert publication_s(words, 5.0) == pytest.approx(progress_s)
 
 
 def test_a_recording_is_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,18 @@ def test_the_log_of_interruptions_survives_a_torn_line(state: StateDir) -> None:
 @pytest.mark.parametrize(
     ("written", "tokens"), [(None, 0), (b"", 0), ((77).to_bytes(8, "little"), 77), (b"\xff" * 16, 2**64 - 1)]
 )
-def test_a_token_counter_is_eight_bytes_little_endian(state: StateDir, written: bytes | None, tokens: int) -> None:
+def test_a_counter_begins_with_the_tokens_in_eight_bytes_little_endian(
+    state: StateDir, written: bytes | None, tokens: int
+) -> None:
     if written is not None:
         state.counter_file("i-1").write_bytes(written)
     assert state.read_counter("i-1") == tokens
+
+
+@pytest.mark.parametrize(
+    ("written", "looks"), [(None, (0, 0)), ((77).to_bytes(8, "little"), (0, 0)), (b"\1\0\0\0\0\0\0\0" * 3, (1, 1))]
+)
+def test_looks_at_what_is_at_risk_follow(state: StateDir, written: bytes | None, looks: tuple[int, int]) -> None:
+    if written is not None:
+        state.counter_file("i-1").write_bytes(written)
+    assert state.read_at_risk("i-1") == looks

@@ -2,6 +2,7 @@
 
 import math
 import signal
+import struct
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -46,6 +47,19 @@ async def test_units_are_leased_generated_and_committed(world: World) -> None:
         assert sample.logprobs == pytest.approx((-math.log(VOCAB),) * unit.max_tokens)
         assert sample.spans == (VersionSpan(0, unit.max_tokens, 1),)
         assert sample.finish_reason is FinishReason.TOKEN_BOUND
+
+
+async def test_every_tick_looks_at_what_a_kill_would_lose(world: World) -> None:
+    def at_risk() -> tuple[int, ...]:
+        return struct.unpack("<QQ", running.counter.read_bytes()[8:])
+
+    world.put(UNIT)
+    async with an_agent(world, permits=7, publish_progress=False) as running:
+        await until(lambda: world.has_worker() and world.worker().status.tokens_generated == 7)
+        looks, tokens = at_risk()
+        await until(lambda: at_risk()[0] >= looks + 10)
+        more, later = at_risk()
+        assert later - tokens == 7 * (more - looks)
 
 
 async def test_heartbeats_say_how_it_is(world: World) -> None:

@@ -62,9 +62,11 @@ class Bound:
     """A lower bound: no run that costs at most 1.01 times the bound waits less (`waiting`). None where nothing is credited."""
     interruptions: int | None = None
     interruptions_unnoticed: int | None = None
+    kills_at_work: int | None = None
     tokens_generated: int | None = None
     tokens_salvaged: int | None = None
     tokens_wasted: int | None = None
+    tokens_lost: int | None = None
     tokens_stale: int | None = None
     replicas_mean: float
     wall_s: float
