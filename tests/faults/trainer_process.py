@@ -19,6 +19,7 @@ from tests.faults.virtual_loop import START_S, VirtualLoop
 from trainer.checkpoint import Checkpoint, CheckpointStore
 from trainer.grpo import LossParts
 from trainer.intake import IntakeSettings, ScoredBatch
+from trainer.learner import LearnerFactory
 from trainer.loop import Trainer, TrainerSettings
 from trainer.moe import MoEConfig
 from trainer.supply import PromptSupply
@@ -121,7 +122,7 @@ class TrainerProcess(Trainer):
             task=supply.task, seed=supply.seed, group_size=supply.group_size, time_bound_s=supply.time_bound_s
         )
 
-    def _restore_or_begin(self) -> None:
+    def _restore_or_begin(self, learner: LearnerFactory) -> None:
         self._store = cast("CheckpointStore", _Checkpoints(self._record))
         if self._record.states:
             self._state = self._record.states[-1]
