@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from types import MappingProxyType
 from typing import TypeAlias, TypeVar
 
 from scaler.model.capacity import COUNTS_AS_CAPACITY, CapacityType, ReplicaPhase
@@ -30,6 +31,7 @@ Slot: TypeAlias = tuple[str, str]
 SPEND_TOLERANCE_USD_PER_H = 1e-6
 """Rents are sums of floats: caps are kept to this."""
 NOT_READY_YET = frozenset({ReplicaPhase.REQUESTED, ReplicaPhase.LAUNCHING, ReplicaPhase.LOADING})
+_NONE: Mapping[str, float] = MappingProxyType({})
 ON_ITS_WAY_OUT = frozenset({ReplicaPhase.DRAINING, ReplicaPhase.DRAINED, ReplicaPhase.TERMINATING})
 
 
@@ -318,12 +320,12 @@ class StageWorld:
 
     def rent_usd_per_h(self, replicas: Iterable[ReplicaView]) -> float:
         """Rent of these replicas; an offering without a price counts nothing."""
-        return sum([self.price_usd_per_h(replica) for replica in replicas], 0.0)
+        prices = self._prices
+        return sum([prices.get(replica.pool, _NONE).get(replica.offering_id, 0.0) for replica in replicas], 0.0)
 
     def price_usd_per_h(self, replica: ReplicaView) -> float:
         """Rent of one replica, 0 where unknown."""
-        prices = self._prices.get(replica.pool)
-        return 0.0 if prices is None else prices.get(replica.offering_id, 0.0)
+        return self._prices.get(replica.pool, _NONE).get(replica.offering_id, 0.0)
 
     @once
     def _prices(self) -> Mapping[str, Mapping[str, float]]:
