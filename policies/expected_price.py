@@ -9,6 +9,7 @@ Memory: one number for each offering with a price. Non-goals: what is charged (s
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from policies.ewma import remembered, smooth
 from policies.offers import Offer
@@ -32,8 +33,12 @@ def expected_prices(
         offer.key: smooth(remembered(memory, PRICE + offer.name), offer.usd_per_h, elapsed_s, time_constant_s)
         for offer in known
     }
-    averaged = (replace(offer, usd_per_h=prices[offer.key]) for offer in known)
+    averaged = (_at(offer, prices[offer.key]) for offer in known)
     return Expected(
-        offers=tuple(sorted(averaged, key=lambda offer: (offer.usd_per_h, offer.key))),
+        offers=tuple(sorted(averaged, key=attrgetter("usd_per_h", "key"))),
         memory={PRICE + offer.name: prices[offer.key] for offer in known},
     )
+
+
+def _at(offer: Offer, usd_per_h: float) -> Offer:
+    return offer if offer.usd_per_h == usd_per_h else replace(offer, usd_per_h=usd_per_h)

@@ -103,11 +103,12 @@ def _least_ratio(known: Sequence[Offer], demand: Demand, learnt: Learnt, per_use
 
 def _spot_usd_per_h(known: Sequence[Offer], per_use: Callable[[Offer], float]) -> float:
     """Mean over the spot held, or the least there is."""
-    spot = [(per_use(offer), len(offer.held)) for offer in known if offer.spot]
-    held = sum(count for _, count in spot)
+    spot = [offer for offer in known if offer.spot]
+    held = [offer for offer in spot if offer.held]
     if held:
-        return sum(usd_per_h * count for usd_per_h, count in spot) / held
-    return min((usd_per_h for usd_per_h, _ in spot), default=0.0)
+        count = sum([len(offer.held) for offer in held])
+        return sum([per_use(offer) * len(offer.held) for offer in held]) / count
+    return min(map(per_use, spot), default=0.0)
 
 
 def _from_spending(view: SizingInput, known: Sequence[Offer], demand: Demand, learnt: Learnt) -> LongRunCost:

@@ -39,6 +39,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
 
 from policies.base import Place, Sizing, SizingInput
 from policies.demand import AT_S, Averaging, Demand, admitted_samples, demand_hold, read_demand
@@ -51,6 +52,7 @@ from policies.offers import Offer, offers
 from policies.pricing import Asked, Option, Pricing
 from policies.spot_supply import WANTED, Expectation, SpotSupply, spot_supply
 from scaler.model.capacity import ReplicaPhase
+from scaler.model.once import for_same
 from scaler.model.plan import Reason, ReasonCode
 from scaler.model.reading import Freshness
 from scaler.model.snapshot import ReplicaView
@@ -159,6 +161,7 @@ def size(view: SizingInput, params: Params) -> Sizing:
     return not_lowered(view, demand, sizing)
 
 
+@for_same
 def _averaging(params: Params) -> Averaging:
     return Averaging(
         rate_time_constant_s=params.rate_time_constant_s,
@@ -167,6 +170,7 @@ def _averaging(params: Params) -> Averaging:
     )
 
 
+@for_same
 def _learning(params: Params) -> Learning:
     return Learning(
         prior_weight_h=params.hazard_prior_weight_s / HOUR_S,
@@ -177,6 +181,7 @@ def _learning(params: Params) -> Learning:
     )
 
 
+@for_same
 def _expectation(params: Params) -> Expectation:
     return Expectation(
         ratio=params.expected_spot_ratio,
@@ -233,7 +238,8 @@ class _Scales:
 def _scales(view: SizingInput, params: Params, demand: Demand, pricing: Pricing, worth: float) -> _Scales:
     goodput = demand.goodput or 0.0
     depth = view.stage.signals.buffered_samples.value or 0.0
-    missing_s = sum(pricing.to_wait_h(replica) for replica in view.counting) * HOUR_S
+    starting = [replica for replica in view.counting if replica.phase is not ReplicaPhase.READY]
+    missing_s = sum(map(pricing.to_wait_h, starting)) * HOUR_S
     return _Scales(
         rate=demand.rate,
         goodput=goodput,
@@ -264,7 +270,7 @@ class _Desk:
         market = self._market(0.0)
         taken, left = in_merit_order([option for offer in known for option in self.pricing.options(offer)], market)
         launches = [option.item.offer for option in taken if isinstance(option.item, Asked)]
-        supply = sum(option.weight for option in taken)
+        supply = sum([option.weight for option in taken])
         cheapest = min((offer.usd_per_h for offer in known if offer.spot), default=0.0)
         return moved(
             self.view,
@@ -277,15 +283,16 @@ class _Desk:
 
     def _market(self, more_depth_s: float) -> Market:
         """`more_depth_s`: how much deeper a buffer is wanted, in seconds of full consumption."""
-        scales, params = self.scales, self.params
+        scales, params, balance = self.scales, self.params, self.scales.balance
         within = scales.goodput * params.horizon_s
 
+        @cache  # many replicas cost the same
         def level(usd_per_h: float) -> float:
             if not params.buffer_counts or usd_per_h <= 0:
-                return scales.balance
+                return balance
             wanted_s = params.shortage_depth_s * math.log(scales.worth / usd_per_h) if scales.worth > 0 else 0.0
             wanted = min(scales.reach * MOST_STOCK_RATIO, wanted_s * scales.rate) + more_depth_s * scales.rate
-            return scales.balance + (min(wanted, scales.reach) - scales.stock) / within
+            return balance + (min(wanted, scales.reach) - scales.stock) / within
 
         return Market(worth_usd_per_h=scales.worth, level=level)
 
@@ -294,18 +301,19 @@ class _Desk:
 
         What works is needed until enough others work; what does not work yet, until enough is held.
         """
+        idle = [(option, option.item) for option in left if not isinstance(option.item, Asked)]
+        if not idle:
+            return []
         market = self._market(self.params.band_s)
-        working = sum(option.weight for option in taken if self._works(option))
-        held = sum(option.weight for option in taken if not isinstance(option.item, Asked))
+        working = sum([option.weight for option in taken if self._works(option)])
+        held = sum([option.weight for option in taken if not isinstance(option.item, Asked)])
         going: list[ReplicaView] = []
-        for option in left:
-            if isinstance(option.item, Asked):
-                continue
+        for option, replica in idle:
             if market.wants(option, working if self._works(option) else held):
                 held += option.weight
                 working += option.weight if self._works(option) else 0.0
             else:
-                going.insert(0, option.item)
+                going.insert(0, replica)
         return going
 
     def _works(self, option: Option) -> bool:

@@ -17,14 +17,14 @@ Invariants: order of the input does not matter; a higher level takes no fewer.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from operator import attrgetter
+from typing import Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate(Generic[T]):
-    """One replica, held or possible. `name` breaks ties."""
+class Candidate(NamedTuple, Generic[T]):
+    """One replica, held or possible. `name` breaks ties. A named tuple: there are as many as replicas, in every judgement."""
 
     item: T
     usd_per_h: float
@@ -43,16 +43,14 @@ class Market:
 
     def wants(self, candidate: Candidate[T], supply: float) -> bool:
         """Whether one more is worth its cost, where there are `supply` already."""
-        if not candidate.usd_per_h < self.worth_usd_per_h:
-            return False
-        gap = self.level(candidate.usd_per_h) - supply
-        return gap > candidate.usd_per_h / self.worth_usd_per_h * candidate.weight
+        cost, worth = candidate.usd_per_h, self.worth_usd_per_h
+        return cost < worth and self.level(cost) - supply > cost / worth * candidate.weight
 
 
 def in_merit_order(candidates: Sequence[Candidate[T]], market: Market) -> tuple[list[Candidate[T]], list[Candidate[T]]]:
     """(taken, left), both in order."""
     supply, taken, left = 0.0, [], []
-    for candidate in sorted(candidates, key=lambda c: (c.usd_per_h, c.name)):
+    for candidate in sorted(candidates, key=attrgetter("usd_per_h", "name")):
         if market.wants(candidate, supply):
             taken.append(candidate)
             supply += candidate.weight

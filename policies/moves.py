@@ -8,7 +8,6 @@ Invariants: never launches and releases at once; without either the size is what
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from policies.base import Place, Sizing, SizingInput
 from policies.demand import Demand
@@ -37,7 +36,7 @@ def moved(
         wanted = count + more
     return Sizing(
         replicas=wanted,
-        reason=replace(reason, code=_code(wanted, count)),
+        reason=Reason(code=_code(wanted, count), message=reason.message, inputs=reason.inputs, clamps=reason.clamps),
         memory={**memory, WISHED: float(wanted)},
         places=tuple(launches),
         release_first=tuple(replica.replica_id for replica in releases),

@@ -15,6 +15,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from policies.base import SizingInput
 from policies.offers import Offer
@@ -27,6 +28,8 @@ AGE_BOUNDS_H: tuple[float, ...] = (0.25, 1.0, 4.0, 12.0)
 PRIOR_PER_H: tuple[float, ...] = (1.0, 0.4, 0.15, 0.05, 0.02)
 """Interruptions an hour by age bucket before anything was seen."""
 SEEN, TAKEN, GRANTED, REFUSED = "hours:", "taken:", "granted:", "refused:"
+_MOST_NAMES = 1 << 14
+"""Names of sums that are kept, so that they are neither put together nor taken apart anew in every judgement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,26 +52,26 @@ class History:
     learning: Learning
     sums: Mapping[str, float]
     """Also what is to be remembered."""
+    ages_h: Mapping[str, tuple[float, ...]]
+    """By name of the offer: of each replica held there."""
 
     def hazards_per_h(self, offer: Offer) -> tuple[float, ...]:
         """By age bucket; zeros where the cloud does not take back."""
         if not offer.spot:
             return (0.0,) * len(PRIOR_PER_H)
-        name = _pot(self.learning, offer)
-        return tuple(self._hazard(name, bucket) for bucket in range(len(PRIOR_PER_H)))
+        pot = _pot(self.learning, offer)
+        taken = [self.sums.get(name, 0.0) for name in _names(TAKEN, pot)]
+        hours = [self.sums.get(name, 0.0) for name in _names(SEEN, pot)]
+        if self.learning.by_age:
+            return tuple(map(self._hazard, PRIOR_PER_H, taken, hours))
+        return (self._hazard(MEAN_PRIOR_PER_H, sum(taken), sum(hours)),) * len(PRIOR_PER_H)
 
-    def _hazard(self, name: str, bucket: int) -> float:
+    def _hazard(self, prior: float, taken: float, hours: float) -> float:
         weight = self.learning.prior_weight_h
         if math.isinf(weight):
-            return self._prior(bucket)
-        buckets = [bucket] if self.learning.by_age else range(len(PRIOR_PER_H))
-        taken = sum(self.sums.get(f"{TAKEN}{i}:{name}", 0.0) for i in buckets)
-        hours = sum(self.sums.get(f"{SEEN}{i}:{name}", 0.0) for i in buckets)
+            return prior
         total = weight + hours
-        return (weight * self._prior(bucket) + taken) / total if total > 0 else 0.0
-
-    def _prior(self, bucket: int) -> float:
-        return PRIOR_PER_H[bucket] if self.learning.by_age else MEAN_PRIOR_PER_H
+        return (weight * prior + taken) / total if total > 0 else 0.0
 
     def grant_ratio(self, offer: Offer) -> float:
         """Share of the requests that bring an instance, as of late."""
@@ -103,12 +106,13 @@ def learn(view: SizingInput, known: Sequence[Offer], learning: Learning, since_s
     """The history after what happened between `since_s` and now."""
     elapsed_s = max(0.0, view.now_s - since_s)
     spot = [offer for offer in known if offer.spot]
+    ages_h = {offer.name: tuple([age_h(replica, view.now_s) for replica in offer.held]) for offer in known}
     sums = _forget(view.memory, {offer.name for offer in spot} | {""}, learning, elapsed_s)
     for offer in spot:
-        _see(sums, view, offer, learning, elapsed_s)
+        _see(sums, offer, ages_h[offer.name], _pot(learning, offer), elapsed_s)
         _answers(sums, offer, since_s)
     _count_taken(sums, view, spot, learning, since_s)
-    return History(learning=learning, sums=sums)
+    return History(learning=learning, sums=sums, ages_h=ages_h)
 
 
 def _pot(learning: Learning, offer: Offer) -> str:
@@ -121,25 +125,38 @@ def _forget(memory: Mapping[str, float], names: set[str], learning: Learning, el
     keep_answers = math.exp(-elapsed_s / learning.answers_forget_s)
     faded: dict[str, float] = {}
     for name, value in memory.items():
-        kind, _, rest = name.partition(":")
-        if f"{kind}:" in (SEEN, TAKEN) and rest.partition(":")[2] in names:
-            faded[name] = value * keep
-        elif f"{kind}:" in (GRANTED, REFUSED) and rest in names:
-            faded[name] = value * keep_answers
+        by_age, offer = _owner(name)
+        if offer in names:
+            faded[name] = value * (keep if by_age else keep_answers)
     return faded
 
 
-def _see(sums: dict[str, float], view: SizingInput, offer: Offer, learning: Learning, elapsed_s: float) -> None:
-    pot = _pot(learning, offer)
-    for replica in offer.held:
+@lru_cache(maxsize=_MOST_NAMES)
+def _owner(name: str) -> tuple[bool, str | None]:
+    """(whether it is a sum by age, the offer that it belongs to); None where it is no sum of ours."""
+    kind, _, rest = name.partition(":")
+    if f"{kind}:" in (SEEN, TAKEN):
+        return True, rest.partition(":")[2]
+    return False, rest if f"{kind}:" in (GRANTED, REFUSED) else None
+
+
+@lru_cache(maxsize=_MOST_NAMES)
+def _names(kind: str, pot: str) -> tuple[str, ...]:
+    """By age bucket."""
+    return tuple(f"{kind}{bucket}:{pot}" for bucket in range(len(PRIOR_PER_H)))
+
+
+def _see(sums: dict[str, float], offer: Offer, ages_h: Sequence[float], pot: str, elapsed_s: float) -> None:
+    names, hours = _names(SEEN, pot), elapsed_s / HOUR_S
+    for replica, age in zip(offer.held, ages_h, strict=True):
         if replica.instance_ids:
-            name = f"{SEEN}{bucket_of(age_h(replica, view.now_s))}:{pot}"
-            sums[name] = sums.get(name, 0.0) + elapsed_s / HOUR_S
+            name = names[bucket_of(age)]
+            sums[name] = sums.get(name, 0.0) + hours
 
 
 def _answers(sums: dict[str, float], offer: Offer, since_s: float) -> None:
     """Grants show as young instances; of several refusals since then the last one shows."""
-    granted = sum(bool(replica.instance_ids) and (replica.launched_at_s or 0.0) > since_s for replica in offer.held)
+    granted = len([r for r in offer.held if r.instance_ids and (r.launched_at_s or 0.0) > since_s])
     refused_at_s = offer.view.refused_at_s
     refused = refused_at_s is not None and refused_at_s > since_s
     for kind, count in ((GRANTED, granted), (REFUSED, int(refused))):
@@ -152,10 +169,11 @@ def _count_taken(
 ) -> None:
     by_key = {offer.key: offer for offer in spot}
     for replica in view.stage.replicas:
-        notice, offer = replica.notice, by_key.get((replica.pool, replica.offering_id))
-        if offer is None or notice is None or notice.kind is not NoticeKind.SPOT_INTERRUPTION:
+        notice = replica.notice
+        if notice is None or notice.kind is not NoticeKind.SPOT_INTERRUPTION:
             continue
-        if since_s < notice.noticed_at_s <= view.now_s:
+        offer = by_key.get((replica.pool, replica.offering_id))
+        if offer is not None and since_s < notice.noticed_at_s <= view.now_s:
             age = age_h(replica, notice.noticed_at_s)
             name = f"{TAKEN}{bucket_of(age)}:{_pot(learning, offer)}"
             sums[name] = sums.get(name, 0.0) + 1.0

@@ -5,12 +5,14 @@ Non-goals: judgement about them.
 """
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TypeAlias
 
 from policies.base import Place, SizingInput
 from scaler.model.capacity import Billing, CapacityType, ReplicaPhase
+from scaler.model.once import for_same
 from scaler.model.snapshot import OfferingView, ReplicaView
 
 Key: TypeAlias = tuple[str, str]
@@ -28,16 +30,14 @@ class Offer:
     usable: bool
     """May be asked for now."""
     held: tuple[ReplicaView, ...] = ()
+    name: str = field(init=False)
+    """For memories: unique among offers."""
+    spot: bool = field(init=False)
+    """Whether the cloud may take it back."""
 
-    @property
-    def kind(self) -> CapacityType:
-        """How it is bought."""
-        return self.view.offering.capacity_type
-
-    @property
-    def spot(self) -> bool:
-        """Whether the cloud may take it back."""
-        return self.kind is CapacityType.SPOT
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", "/".join(self.key))
+        object.__setattr__(self, "spot", self.view.offering.capacity_type is CapacityType.SPOT)
 
     @property
     def billing(self) -> Billing:
@@ -45,14 +45,9 @@ class Offer:
         return self.view.offering.billing
 
     @property
-    def name(self) -> str:
-        """For memories: unique among offers."""
-        return "/".join(self.key)
-
-    @property
     def ready(self) -> int:
         """Replicas that work."""
-        return sum(replica.phase is ReplicaPhase.READY for replica in self.held)
+        return [replica.phase for replica in self.held].count(ReplicaPhase.READY)
 
     def place(self, replicas: int = 1) -> Place:
         """A wish for so many of it."""
@@ -72,21 +67,29 @@ def offers(view: SizingInput) -> tuple[Offer, ...]:
             view=seen,
             usd_per_h=seen.offering.price_usd_per_h * view.nodes_per_replica.get(key[0], 1),
             usable=key in usable,
-            held=tuple(sorted(held.get(key, ()), key=lambda replica: replica.replica_id)),
+            held=tuple(sorted(held.get(key, ()), key=attrgetter("replica_id"))),
         )
         for key, seen in known.items()
         if math.isfinite(seen.offering.price_usd_per_h) and seen.offering.price_usd_per_h >= 0
     )
-    return tuple(sorted(found, key=lambda offer: (offer.usd_per_h, offer.key)))
+    return tuple(sorted(found, key=attrgetter("usd_per_h", "key")))
 
 
 def _known(view: SizingInput) -> dict[Key, OfferingView]:
     """What the pools show; of two that contradict each other always the same one."""
     found: dict[Key, OfferingView] = {}
     for pool in view.stage.pools:
-        for seen in pool.offerings:
-            key = pool.name, seen.offering.offering_id
+        for key, seen in _listed(pool.name, pool.offerings).items():
             found[key] = seen if key not in found else min(found[key], seen, key=repr)
+    return found
+
+
+@for_same
+def _listed(pool: str, offerings: tuple[OfferingView, ...]) -> Mapping[Key, OfferingView]:
+    found: dict[Key, OfferingView] = {}
+    for seen in offerings:
+        key = pool, seen.offering.offering_id
+        found[key] = seen if key not in found else min(found[key], seen, key=repr)
     return found
 
 

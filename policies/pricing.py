@@ -54,45 +54,47 @@ class Pricing:
     refunds_count: bool
     refusals_count: bool
     rents: dict[str, Rent] = field(default_factory=dict)
-    """Kept: each offering is asked for its terms more than once."""
+    """Kept: each offering is asked for its terms more than once, and for what a new replica costs."""
+    fresh: dict[str, float] = field(default_factory=dict)
 
     def options(self, offer: Offer) -> list[Option]:
         """The replicas held there, at what they cost from now on, and those that may be asked for."""
+        if not (offer.held or offer.usable):
+            return []
         rent, used_h = self._rent(offer), self._used_h(offer)
         granted = self.history.grant_ratio(offer) if self.refusals_count else 1.0
         kept = 1.0 if offer.spot else 1 - self.keep_ratio
-        costs: dict[tuple[float, float], float] = {}
+        terms: dict[tuple[float, float], tuple[float, float]] = {}
         found: list[Option] = []
-        for replica in offer.held:
-            age, wait_h = _about(age_h(replica, self.now_s)), _about(self.to_wait_h(replica))
-            if (age, wait_h) not in costs:
-                costs[age, wait_h] = rent.per_hour_of_use(age_h=age, wait_h=wait_h, use_h=used_h) * kept
-            at_risk = rent.hazards_per_h[bucket_of(age)] * self.launch_h
-            asked = replica.phase is ReplicaPhase.REQUESTED
-            weight = granted if asked else max(LEAST_WEIGHT, 1 - at_risk)
-            found.append(Candidate(item=replica, usd_per_h=costs[age, wait_h], weight=weight, name=replica.replica_id))
-        return found + self._possible(offer, rent, used_h, granted)
+        for replica, exact_h in zip(offer.held, self.history.ages_h[offer.name], strict=True):
+            age = _about(exact_h)
+            wait_h = 0.0 if replica.phase is ReplicaPhase.READY else _about(self.to_wait_h(replica))
+            shared = terms.get((age, wait_h))
+            if shared is None:
+                cost = rent.per_hour_of_use(age_h=age, wait_h=wait_h, use_h=used_h) * kept
+                at_risk = rent.hazards_per_h[bucket_of(age)] * self.launch_h
+                shared = terms[age, wait_h] = cost, max(LEAST_WEIGHT, 1 - at_risk)
+            weight = granted if replica.phase is ReplicaPhase.REQUESTED else shared[1]
+            found.append(Candidate(replica, shared[0], weight, replica.replica_id))
+        return found + self._possible(offer, granted)
 
-    def _possible(self, offer: Offer, rent: Rent, used_h: float, granted: float) -> list[Option]:
+    def _possible(self, offer: Offer, granted: float) -> list[Option]:
         most = self._askable(offer) if offer.usable else 0
         if not most:
             return []
-        fresh = rent.per_hour_of_use(age_h=0.0, wait_h=self.launch_h, use_h=used_h)
+        fresh = self.fresh_usd_per_h(offer)
         fresh *= 1 + self.margin_ratio if offer.spot else 1.0
         crowding = self.crowding_ratio * offer.usd_per_h / max(1.0, self.fleet_replicas) if offer.spot else 0.0
-        return [
-            Candidate(
-                item=Asked(offer=offer),
-                usd_per_h=fresh + crowding * (len(offer.held) + i),
-                weight=granted,
-                name=f"~{offer.name}",
-            )
-            for i in range(most)
-        ]
+        asked, name, held = Asked(offer=offer), f"~{offer.name}", len(offer.held)
+        return [Candidate(asked, fresh + crowding * (held + i), granted, name) for i in range(most)]
 
     def fresh_usd_per_h(self, offer: Offer) -> float:
         """What an hour of use costs of a replica launched now."""
-        return self._rent(offer).per_hour_of_use(age_h=0.0, wait_h=self.launch_h, use_h=self._used_h(offer))
+        cost = self.fresh.get(offer.name)
+        if cost is None:
+            rent, used_h = self._rent(offer), self._used_h(offer)
+            cost = self.fresh[offer.name] = rent.per_hour_of_use(age_h=0.0, wait_h=self.launch_h, use_h=used_h)
+        return cost
 
     def to_wait_h(self, replica: ReplicaView) -> float:
         """Until it is ready."""
@@ -101,15 +103,16 @@ class Pricing:
         return max(0.0, self.launch_h - age_h(replica, self.now_s))
 
     def _rent(self, offer: Offer) -> Rent:
-        if offer.name not in self.rents:
+        rent = self.rents.get(offer.name)
+        if rent is None:
             refund_s = offer.billing.refund_if_interrupted_within_s if self.refunds_count and offer.spot else 0.0
-            self.rents[offer.name] = Rent(
+            rent = self.rents[offer.name] = Rent(
                 usd_per_h=offer.usd_per_h,
                 hazards_per_h=self.history.hazards_per_h(offer),
                 refund_h=refund_s / HOUR_S,
                 loss_usd=offer.usd_per_h * self.launch_h,
             )
-        return self.rents[offer.name]
+        return rent
 
     def _used_h(self, offer: Offer) -> float:
         return self.use_h if offer.spot else self.stand_in_h
@@ -117,9 +120,12 @@ class Pricing:
     def _askable(self, offer: Offer) -> int:
         if not self.refusals_count:
             return math.ceil(min(self.fleet_replicas, 1e4)) + 1
-        requested = sum(replica.phase is ReplicaPhase.REQUESTED for replica in offer.held)
-        young = sum(bool(r.instance_ids) and age_h(r, self.now_s) < YOUNG_H for r in offer.held)
-        return max(0, (1 if offer.view.refusals else 2 + 2 * young) - requested)
+        requested = [replica.phase for replica in offer.held].count(ReplicaPhase.REQUESTED)
+        if offer.view.refusals:
+            return max(0, 1 - requested)
+        ages_h = zip(offer.held, self.history.ages_h[offer.name], strict=True)
+        young = len([age for replica, age in ages_h if age < YOUNG_H and replica.instance_ids])
+        return max(0, 2 + 2 * young - requested)
 
 
 def _about(hours: float) -> float:

@@ -37,8 +37,8 @@ class Rent:
         """USD/h; infinite where nothing of it can be used."""
         end_h = age_h + wait_h + use_h
         held_h, _, survival = self._integrate(age_h, end_h)
-        waited_h, _, _ = self._integrate(age_h, age_h + wait_h)
-        _, refunded_h, _ = self._integrate(age_h, min(self.refund_h, end_h))
+        waited_h = self._integrate(age_h, age_h + wait_h)[0] if wait_h > 0 else 0.0
+        refunded_h = self._integrate(age_h, min(self.refund_h, end_h))[1] if self.refund_h > age_h else 0.0
         used_h = held_h - waited_h
         if used_h <= 0:
             return math.inf
@@ -48,17 +48,21 @@ class Rent:
         """(integral of S, integral of x h S, S at the end) over these ages; nothing where they are the wrong way round."""
         if to_h <= from_h:
             return 0.0, 0.0, 1.0
-        survived_h, taken_h, survival, begin = 0.0, 0.0, 1.0, from_h
+        survived_h, taken_h, survival, begin, hazards = 0.0, 0.0, 1.0, from_h, self.hazards_per_h
         for bucket in range(bucket_of(from_h), len(BUCKET_ENDS_H)):
             if begin >= to_h:
                 break
-            hazard, bound = self.hazards_per_h[bucket], BUCKET_ENDS_H[bucket]
-            span = (min(to_h, bound)) - begin
+            hazard, bound = hazards[bucket], BUCKET_ENDS_H[bucket]
+            span = (bound if bound < to_h else to_h) - begin  # noqa: FURB136, called for every replica
+            if not hazard:
+                survived_h += survival * span
+                begin += span
+                continue
             left = math.exp(-hazard * span)
             here = span if hazard * span < NEXT_TO_NOTHING else (1 - left) / hazard
             survived_h += survival * here
             # by parts: [-x S] + integral of S
-            taken_h += survival * (begin - (begin + span) * left + here) if hazard else 0.0
+            taken_h += survival * (begin - (begin + span) * left + here)
             survival *= left
             begin += span
         return survived_h, taken_h, survival

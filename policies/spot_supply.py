@@ -63,7 +63,7 @@ def spot_supply(view: SizingInput, known: Sequence[Offer], demand: Demand, expec
     balance = demand.balance or 0.0
     wanted = min(balance, view.memory.get(WANTED, balance))
     spot = [offer for offer in known if offer.spot]
-    there = sum(bool(replica.instance_ids) for offer in spot for replica in offer.held)
+    there = len([replica for offer in spot for replica in offer.held if replica.instance_ids])
     since_s = view.memory.get(SHORT_SINCE_S, view.now_s) if there < wanted - 1 else None
     before, averaged_s = remembered(view.memory, SHARE), remembered(view.memory, AVERAGED_S)
     seen_s = demand.elapsed_s

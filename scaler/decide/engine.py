@@ -55,17 +55,17 @@ def decide(snapshot: Snapshot, spec: FleetSpec, memory: Memory, others: Mapping[
     launched = sum(
         isinstance(command, LaunchReplica) for decision in decisions.values() for command in decision.commands
     )
+    after = _next_memory(spec, memory, decisions, first_intent + launched)
+    after = _dry_memory(after, memory) if spec.dry_run else after
     plan = Plan(
         commands=tuple(command for decision in decisions.values() for command in decision.commands),
-        look_again_in_s=spec.interval_s,
+        look_again_in_s=look_again_in_s(worlds.values(), after, snapshot.now_s, spec.interval_s),
         stages=tuple(
             decisions[stage.name].plan if stage.name in decisions else _unseen(stage) for stage in spec.stages
         ),
-        memory=_next_memory(spec, memory, decisions, first_intent + launched),
+        memory=after,
     )
-    plan = _dry(plan, memory) if spec.dry_run else plan
-    again_in_s = look_again_in_s(worlds.values(), plan.memory, snapshot.now_s, spec.interval_s)
-    return replace(plan, look_again_in_s=again_in_s)
+    return _dry(plan) if spec.dry_run else plan
 
 
 def _decide_stages(
@@ -123,21 +123,21 @@ def _next_memory(spec: FleetSpec, memory: Memory, decisions: dict[str, StageDeci
     return Memory(stages=tuple((name, remembered[name]) for name in names), next_intent=next_intent)
 
 
-def _dry(plan: Plan, before: Memory) -> Plan:
+def _dry(plan: Plan) -> Plan:
     """The same plan, explained and not carried out."""
+    return replace(plan, commands=(), stages=tuple(_dry_stage(plan, stage) for stage in plan.stages))
+
+
+def _dry_memory(after: Memory, before: Memory) -> Memory:
+    """No size is remembered, and no token counts as used."""
     remembered = dict(before.stages)
     stages = tuple(
-        (name, _dry_memory(memory, remembered.get(name, StageMemory()))) for name, memory in plan.memory.stages
+        (name, _dry_stage_memory(memory, remembered.get(name, StageMemory()))) for name, memory in after.stages
     )
-    return replace(
-        plan,
-        commands=(),
-        stages=tuple(_dry_stage(plan, stage) for stage in plan.stages),
-        memory=Memory(stages=stages, next_intent=before.next_intent),
-    )
+    return Memory(stages=stages, next_intent=before.next_intent)
 
 
-def _dry_memory(after: StageMemory, before: StageMemory) -> StageMemory:
+def _dry_stage_memory(after: StageMemory, before: StageMemory) -> StageMemory:
     return replace(
         after, last_up_at_s=before.last_up_at_s, last_down_at_s=before.last_down_at_s, desired=None, observed=None
     )

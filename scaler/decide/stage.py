@@ -111,7 +111,8 @@ def _sized(case: StageCase, wish: Wish) -> StageDecision:
     )
     change = resize(world, railed, preferences, case.rents, case.ended)
     codes = _launch_codes(case, situation, change)
-    reason = replace(wish.sizing.reason, code=_code(wish, change, codes), clamps=change.clamps)
+    wished = wish.sizing.reason
+    reason = Reason(code=_code(wish, change, codes), message=wished.message, inputs=wished.inputs, clamps=change.clamps)
     return StageDecision(
         commands=(*case.endings, *_commands(case, change, reason, codes)),
         plan=_stage_plan(case, change, reason),
@@ -143,6 +144,8 @@ def _code(wish: Wish, change: Change, launches: tuple[ReasonCode, ...]) -> Reaso
 
 
 def _commands(case: StageCase, change: Change, reason: Reason, codes: tuple[ReasonCode, ...]) -> Iterator[Command]:
+    if not (change.undrained or change.launches or change.victims):
+        return
     world, stage = case.world, case.world.spec.name
     because = {code: replace(reason, code=code) for code in {*codes, ReasonCode.SIZE_UP, ReasonCode.SIZE_DOWN}}
     for replica in change.undrained:
@@ -167,7 +170,7 @@ def _stage_plan(case: StageCase, change: Change, reason: Reason) -> StagePlan:
         stage=world.spec.name,
         desired=change.desired,
         requested=len(world.counting) + change.delta,
-        observed=sum(replica.phase is not ReplicaPhase.REQUESTED for replica in world.replicas),
+        observed=world.observed,
         ready=world.ready,
         reason=reason,
         policy=world.spec.sizing.name,
@@ -179,12 +182,13 @@ def _remember(
     world: StageWorld, memory: StageMemory, situation: Situation, railed: Railed, change: Change
 ) -> StageMemory:
     raised, lowered = change.desired > situation.base, railed.size < situation.standing
-    return replace(
-        memory,
+    return StageMemory(
         last_up_at_s=world.now_s if raised else memory.last_up_at_s,
         last_down_at_s=world.now_s if lowered and not raised else memory.last_down_at_s,
+        fresh_since_s=memory.fresh_since_s,
         desired=change.desired,
         observed=world.arrived
         + len(change.undrained)
         - sum(r.phase is not ReplicaPhase.REQUESTED for r in change.victims),
+        policy=memory.policy,
     )

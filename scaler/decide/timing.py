@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from scaler.decide.endings import DETACH_BEFORE_S, leaves_by_us
 from scaler.decide.rails import last_change_s
-from scaler.decide.world import NOT_READY_YET, StageWorld, backoff_ends_at_s, finite, is_noticed, notice_deadline_s
+from scaler.decide.world import NOT_READY_YET, StageWorld, finite, is_noticed, notice_deadline_s
 from scaler.model.plan import Memory
 from scaler.model.snapshot import ReplicaView
 
@@ -30,9 +30,7 @@ def _moments(world: StageWorld, memory: Memory) -> Iterator[float]:
         yield from _moments_of_replica(world, replica)
     yield from _moments_of_size(world, memory)
     for pool in world.pools.values():
-        for view in pool.offerings.values():
-            if view.refused_at_s is not None:
-                yield backoff_ends_at_s(pool.spec, view)
+        yield from pool.backoffs_end_s()
 
 
 def _moments_of_replica(world: StageWorld, replica: ReplicaView) -> Iterator[float]:

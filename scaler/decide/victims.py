@@ -11,7 +11,6 @@ Invariants: a replica in a pool that may not be acted on is never chosen; the or
 import math
 
 from scaler.decide.world import SPEND_TOLERANCE_USD_PER_H, StageWorld, finite
-from scaler.model.capacity import ReplicaPhase
 from scaler.model.snapshot import ReplicaView
 
 
@@ -52,9 +51,8 @@ def pick_victims(world: StageWorld, excess: int, first: tuple[str, ...] = ()) ->
 
 def disruption_budget(world: StageWorld) -> int:
     """Replicas that may be leaving by our own choice at once."""
-    observed = sum(replica.phase is not ReplicaPhase.REQUESTED for replica in world.replicas)
     ratio = finite(world.spec.guard_rails.disruption_budget_ratio) or 0.0
-    return math.ceil(max(0.0, ratio) * observed - 1e-9)
+    return math.ceil(max(0.0, ratio) * world.observed - 1e-9)
 
 
 def affordable(world: StageWorld, cap_usd_per_h: float) -> int:

@@ -12,14 +12,15 @@ Non-goals: judgement about sizes.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from operator import attrgetter, itemgetter
+from operator import attrgetter
+from types import MappingProxyType
 from typing import TypeAlias, TypeVar
 
 from scaler.model.capacity import COUNTS_AS_CAPACITY, CapacityType, ReplicaPhase
 from scaler.model.interruption import BINDING, DEFAULT_WARNING_S, InterruptionNotice
+from scaler.model.once import for_same, once
 from scaler.model.plan import ReasonCode
 from scaler.model.snapshot import OfferingView, PoolView, ReplicaView, StageView
 from scaler.model.spec import PoolSpec, StageSpec
@@ -30,7 +31,12 @@ Slot: TypeAlias = tuple[str, str]
 SPEND_TOLERANCE_USD_PER_H = 1e-6
 """Rents are sums of floats: caps are kept to this."""
 NOT_READY_YET = frozenset({ReplicaPhase.REQUESTED, ReplicaPhase.LAUNCHING, ReplicaPhase.LOADING})
+_NONE: Mapping[str, float] = MappingProxyType({})
 ON_ITS_WAY_OUT = frozenset({ReplicaPhase.DRAINING, ReplicaPhase.DRAINED, ReplicaPhase.TERMINATING})
+
+
+def _arrived(replicas: Sequence[ReplicaView]) -> int:
+    return len(replicas) - [replica.phase for replica in replicas].count(ReplicaPhase.REQUESTED)
 
 
 def finite(value: float | None) -> float | None:
@@ -63,20 +69,22 @@ def _marked_by_notice(replica: ReplicaView) -> bool:
     return replica.drain_reason == ReasonCode.NOTICE and replica.phase in ON_ITS_WAY_OUT
 
 
-def by_name(items: Iterable[T], key: Callable[[T], str]) -> dict[str, T]:
+def by_name(items: Sequence[T], key: Callable[[T], str]) -> dict[str, T]:
     """Items by name, in order; of those that share a name the last by all else, so that the input's order never shows."""
-    named = sorted([(key(item), item) for item in items], key=itemgetter(0))
-    found = dict(named)
-    if len(found) < len(named):
-        found = dict(sorted(named, key=lambda pair: (pair[0], repr(pair[1]))))
+    ordered = sorted(items, key=key)
+    found = dict(zip(map(key, ordered), ordered, strict=True))
+    if len(found) < len(ordered):
+        found = {key(item): item for item in sorted(items, key=lambda item: (key(item), repr(item)))}
     return found
 
 
-def named_once(items: Iterable[T], key: Callable[[T], str]) -> dict[str, T]:
+def named_once(items: Sequence[T], key: Callable[[T], str]) -> dict[str, T]:
     """Items by name, without any name that comes twice: what contradicts itself is not known."""
-    items = tuple(items)
+    found = {key(item): item for item in items}
+    if len(found) == len(items):
+        return found
     times = Counter(map(key, items))
-    return {key(item): item for item in items if times[key(item)] == 1}
+    return {name: item for name, item in found.items() if times[name] == 1}
 
 
 def _later(a_s: float | None, b_s: float | None) -> float | None:
@@ -102,6 +110,49 @@ class Offer:
     price: float
 
 
+def _later_reclaimed(offer: Offer, at_s: float) -> Offer:
+    view = _reclaiming_at(offer.view, _later(offer.view.reclaiming_at_s, at_s))
+    return offer if view is offer.view else replace(offer, view=view)
+
+
+def _reclaiming_at(view: OfferingView, at_s: float | None) -> OfferingView:
+    return view if at_s == view.reclaiming_at_s else replace(view, reclaiming_at_s=at_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listed:
+    """What a pool's list comes to, whatever the time. By offering id, in order, but for `known`."""
+
+    known: Mapping[str, OfferingView]
+    prices_usd_per_h: Mapping[str, float]
+    """Rent of one replica, all its nodes; without offerings whose price is unknown or none."""
+    offers: tuple[tuple[Slot, Offer], ...]
+    """Those with a price; a reclaim at no finite time is left out."""
+    refusing: tuple[OfferingView, ...]
+
+
+@for_same
+def _listed(spec: PoolSpec, seen: tuple[OfferingView, ...]) -> _Listed:
+    """Lists change rarely, and are looked at in every decision."""
+    views = by_name(seen, lambda view: view.offering.offering_id)
+    specified = {offering.offering_id: offering for offering in spec.offerings}
+    known = {name: OfferingView(offering=offering) for name, offering in specified.items() if name not in views} | views
+    found = ((name, finite(view.offering.price_usd_per_h)) for name, view in known.items())
+    prices = {name: price * spec.nodes_per_replica for name, price in found if price is not None and price >= 0}
+    return _Listed(
+        known=known,
+        prices_usd_per_h=prices,
+        offers=tuple(
+            (
+                (spec.name, name),
+                Offer(view=_reclaiming_at(known[name], finite(known[name].reclaiming_at_s)), price=price),
+            )
+            for name, price in sorted(prices.items())
+        ),
+        refusing=tuple(view for view in known.values() if view.refused_at_s is not None),
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class PoolWorld:
     """A pool of the specification and what was listed of it. `view` None: never listed."""
@@ -116,12 +167,12 @@ class PoolWorld:
         """Whether it was ever listed completely."""
         return self.view is not None and self.view.listed_at_s is not None
 
-    @cached_property
+    @once
     def current(self) -> bool:
         """Whether its list is recent enough to act on."""
         return self.view is not None and self.view.listed_at_s is not None and not self._old(self.view.listed_at_s)
 
-    @cached_property
+    @once
     def usable(self) -> bool:
         """Whether we may launch and end there."""
         return self.current and self.view is not None and self.view.refused_reason is None
@@ -129,20 +180,35 @@ class PoolWorld:
     def _old(self, listed_at_s: float) -> bool:
         return not self.now_s - listed_at_s <= self.max_age_s
 
-    @cached_property
+    @once
+    def facts(self) -> _Listed:
+        """What its list comes to; what was not seen is as specified."""
+        return _listed(self.spec, () if self.view is None else self.view.offerings)
+
+    @property
     def offerings(self) -> Mapping[str, OfferingView]:
         """Offering id -> offering as last seen; as specified where it was not seen."""
-        seen = by_name(() if self.view is None else self.view.offerings, lambda view: view.offering.offering_id)
-        known = {offering.offering_id: offering for offering in self.spec.offerings}
-        unseen = {name: OfferingView(offering=offering) for name, offering in known.items() if name not in seen}
-        return {**unseen, **seen}
+        return self.facts.known
 
-    @cached_property
+    @property
     def prices_usd_per_h(self) -> Mapping[str, float]:
         """Offering id -> rent of one replica, all its nodes; without those whose price is unknown or none."""
-        prices = ((name, finite(view.offering.price_usd_per_h)) for name, view in self.offerings.items())
-        nodes = self.spec.nodes_per_replica
-        return {name: price * nodes for name, price in prices if price is not None and price >= 0}
+        return self.facts.prices_usd_per_h
+
+    def backoffs_end_s(self) -> Iterator[float]:
+        """When each offering that refused may be asked again."""
+        return (backoff_ends_at_s(self.spec, view) for view in self.facts.refusing)
+
+    def offers(self) -> Iterator[tuple[Slot, Offer]]:
+        """What may be launched there at all now, in order of name."""
+        if not self.usable:
+            return iter(())
+        if not self.facts.refusing:
+            return iter(self.facts.offers)
+        return ((slot, offer) for slot, offer in self.facts.offers if not self._backs_off(offer.view))
+
+    def _backs_off(self, view: OfferingView) -> bool:
+        return view.refused_at_s is not None and not self.now_s >= backoff_ends_at_s(self.spec, view)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +220,7 @@ class StageWorld:
     now_s: float
     paused: bool
 
-    @cached_property
+    @once
     def pools(self) -> Mapping[str, PoolWorld]:
         """Every pool of the specification by name."""
         seen = named_once(self.view.pools, lambda view: view.name)
@@ -168,20 +234,21 @@ class StageWorld:
             for spec in self.spec.pools
         }
 
-    @cached_property
+    @once
     def replicas(self) -> tuple[ReplicaView, ...]:
         """Every replica once, by id."""
         return tuple(by_name(self.view.replicas, attrgetter("replica_id")).values())
 
-    @cached_property
+    @once
     def restless(self) -> tuple[ReplicaView, ...]:
         """All but those that are just ready: neither noticed, nor told to go, nor on their way up or down."""
+        ready = ReplicaPhase.READY
         return tuple(
-            replica
-            for replica in self.replicas
-            if replica.phase is not ReplicaPhase.READY
-            or replica.notice is not None
-            or replica.drain_deadline_s is not None
+            [
+                replica
+                for replica in self.replicas
+                if replica.phase is not ready or replica.notice is not None or replica.drain_deadline_s is not None
+            ]
         )
 
     def listed(self, replica: ReplicaView) -> bool:
@@ -210,48 +277,61 @@ class StageWorld:
             return launched_at_s
         return max(launched_at_s, workers_since_s)
 
-    @cached_property
+    @once
     def counting(self) -> tuple[ReplicaView, ...]:
         """What counts as capacity: requested to ready, neither noticed nor a failed launch."""
+        ready = ReplicaPhase.READY
         return tuple(
-            replica
-            for replica in self.replicas
-            if (replica.phase is ReplicaPhase.READY and replica.notice is None)
-            or (replica.phase in COUNTS_AS_CAPACITY and not is_noticed(replica) and not self.failed_launch(replica))
+            [
+                replica
+                for replica in self.replicas
+                if (replica.phase is ready and replica.notice is None) or self._counts(replica)
+            ]
         )
 
-    @cached_property
+    def _counts(self, replica: ReplicaView) -> bool:
+        return replica.phase in COUNTS_AS_CAPACITY and not is_noticed(replica) and not self.failed_launch(replica)
+
+    @once
     def ready(self) -> int:
         """How many of those counting are ready."""
-        return sum(replica.phase is ReplicaPhase.READY for replica in self.counting)
+        return [replica.phase for replica in self.counting].count(ReplicaPhase.READY)
 
-    @cached_property
+    @once
     def arrived(self) -> int:
         """How many of those counting have an instance."""
-        return sum(replica.phase is not ReplicaPhase.REQUESTED for replica in self.counting)
+        return _arrived(self.counting)
 
-    @cached_property
+    @once
+    def observed(self) -> int:
+        """How many of all have an instance, or had one."""
+        return _arrived(self.replicas)
+
+    @once
     def leaving(self) -> tuple[ReplicaView, ...]:
         """Draining or drained by our own choice, and not ended yet: no capacity, but rent."""
         out = (ReplicaPhase.DRAINING, ReplicaPhase.DRAINED)
         return tuple(replica for replica in self.restless if replica.phase in out and not is_noticed(replica))
 
-    @cached_property
+    @once
     def counting_usd_per_h(self) -> float:
         """Rent of what counts as capacity."""
         return self.rent_usd_per_h(self.counting)
 
     def rent_usd_per_h(self, replicas: Iterable[ReplicaView]) -> float:
         """Rent of these replicas; an offering without a price counts nothing."""
-        prices = {name: pool.prices_usd_per_h for name, pool in self.pools.items()}
-        return sum((prices.get(replica.pool, {}).get(replica.offering_id, 0.0) for replica in replicas), 0.0)
+        prices = self._prices
+        return sum([prices.get(replica.pool, _NONE).get(replica.offering_id, 0.0) for replica in replicas], 0.0)
 
     def price_usd_per_h(self, replica: ReplicaView) -> float:
         """Rent of one replica, 0 where unknown."""
-        pool = self.pools.get(replica.pool)
-        return 0.0 if pool is None else pool.prices_usd_per_h.get(replica.offering_id, 0.0)
+        return self._prices.get(replica.pool, _NONE).get(replica.offering_id, 0.0)
 
-    @cached_property
+    @once
+    def _prices(self) -> Mapping[str, Mapping[str, float]]:
+        return {name: pool.prices_usd_per_h for name, pool in self.pools.items()}
+
+    @once
     def reclaiming(self) -> Mapping[Slot, float]:
         """(pool, offering id) -> when a notice of a replica in sight, hints too, was last given there."""
         latest: dict[Slot, float] = {}
@@ -268,23 +348,16 @@ class StageWorld:
         view = None if world is None else world.offerings.get(offering_id)
         return _later(None if view is None else finite(view.reclaiming_at_s), self.reclaiming.get((pool, offering_id)))
 
-    @cached_property
+    @once
     def offers(self) -> Mapping[Slot, Offer]:
         """What may be launched at all now, in a fixed order, with what is known of reclaims."""
-        return {
-            (name, offering_id): Offer(view=self._with_reclaims((name, offering_id), view), price=price)
-            for name, pool in sorted(self.pools.items())
-            if pool.usable
-            for offering_id, view in sorted(pool.offerings.items())
-            if (price := pool.prices_usd_per_h.get(offering_id)) is not None
-            and (view.refused_at_s is None or self.now_s >= backoff_ends_at_s(pool.spec, view))
-        }
+        found = {slot: offer for _, pool in sorted(self.pools.items()) for slot, offer in pool.offers()}
+        for slot, at_s in self.reclaiming.items():
+            if slot in found:
+                found[slot] = _later_reclaimed(found[slot], at_s)
+        return found
 
-    def _with_reclaims(self, slot: Slot, view: OfferingView) -> OfferingView:
-        at_s = _later(finite(view.reclaiming_at_s), self.reclaiming.get(slot))
-        return view if at_s == view.reclaiming_at_s else replace(view, reclaiming_at_s=at_s)
-
-    @cached_property
+    @once
     def risks(self) -> Mapping[tuple[str, str], tuple[bool, float]]:
         """(pool, offering id) -> how risky, the riskiest greatest: spot over the rest, then the latest reclaim."""
         return {key: self._risk(*key) for key in {(replica.pool, replica.offering_id) for replica in self.replicas}}

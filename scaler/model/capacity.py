@@ -1,6 +1,6 @@
 """Offerings, pools and replicas: what can be had, what was asked for, what exists (design sections 2 and 3)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -29,11 +29,11 @@ class Offering:
     capacity_type: CapacityType
     price_usd_per_h: float
     billing: Billing = Billing()
+    offering_id: str = field(init=False, repr=False, compare=False)
+    """Stable name, unique in a pool: type/zone/way of buying. Kept, since it is asked for all the time."""
 
-    @property
-    def offering_id(self) -> str:
-        """Stable name, unique in a pool."""
-        return f"{self.instance_type}/{self.zone}/{self.capacity_type}"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "offering_id", f"{self.instance_type}/{self.zone}/{self.capacity_type}")
 
 
 class ReplicaPhase(StrEnum):

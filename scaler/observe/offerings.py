@@ -7,7 +7,7 @@ available. An interruption notice, or an instance that went without our doing, m
 Non-goals: how long to wait after a refusal is the engine's business.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from scaler.model.capacity import Offering
@@ -45,6 +45,8 @@ class OfferingMemory:
     def __init__(self) -> None:
         self._records: dict[tuple[str, str], _Record] = {}
         self._told: dict[str, Mapping[str, tuple[float | None, float | None]]] = {}
+        self._shown: dict[str, tuple[tuple[Offering, ...], tuple[OfferingView, ...]]] = {}
+        """By pool: what was last shown of which offerings. Nothing is made anew, here or by who reads it, until it changes."""
 
     def refused(self, pool: str, offering_id: str, at_s: float, asked_at_s: float | None = None) -> None:
         """A launch that was asked for at `asked_at_s` (now, where not told) brought nothing.
@@ -61,7 +63,8 @@ class OfferingMemory:
 
     def launched(self, pool: str, offering_id: str) -> None:
         """A launch brought an instance: the row of refusals ends, unless nothing that starts there lives."""
-        self._records.pop((_ANYWHERE, _way_of_buying(offering_id)), None)
+        if self._records.pop((_ANYWHERE, _way_of_buying(offering_id)), None):
+            self._changed(_ANYWHERE)
         record = self._get(pool, offering_id)
         if record.stillborn < _STILLBORN_IN_A_ROW:
             self._put(pool, offering_id, replace(record, refused_at_s=None, refusals=0))
@@ -89,11 +92,16 @@ class OfferingMemory:
 
     def told(self, pool: str, facts: Mapping[str, tuple[float | None, float | None]]) -> None:
         """What the provider tells, by offering id: the price now (USD/h), and when it last refused anybody capacity there."""
-        self._told[pool] = dict(facts)
+        if self._told.get(pool) != facts:
+            self._told[pool] = dict(facts)
+            self._changed(pool)
 
-    def views(self, pool: str, offerings: Iterable[Offering]) -> tuple[OfferingView, ...]:
-        """The pool's offerings with what is remembered of them."""
-        return tuple(self._view(pool, offering) for offering in offerings)
+    def views(self, pool: str, offerings: tuple[Offering, ...]) -> tuple[OfferingView, ...]:
+        """The pool's offerings with what is remembered of them; the same tuple until that changes."""
+        shown = self._shown.get(pool)
+        if shown is None or shown[0] is not offerings:
+            shown = self._shown[pool] = offerings, tuple(self._view(pool, offering) for offering in offerings)
+        return shown[1]
 
     def _view(self, pool: str, offering: Offering) -> OfferingView:
         record = self._get(pool, offering.offering_id)
@@ -113,4 +121,12 @@ class OfferingMemory:
         return self._records.get((pool, offering_id), _Record())
 
     def _put(self, pool: str, offering_id: str, record: _Record) -> None:
-        self._records[pool, offering_id] = record
+        if self._get(pool, offering_id) != record:
+            self._records[pool, offering_id] = record
+            self._changed(pool)
+
+    def _changed(self, pool: str) -> None:
+        if pool == _ANYWHERE:
+            self._shown.clear()
+        else:
+            self._shown.pop(pool, None)

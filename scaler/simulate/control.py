@@ -176,18 +176,16 @@ class Control:
         )
 
     def _view(self, replica: Replica) -> ReplicaView:
-        """The replica as observed; made anew only when something of it has changed."""
-        state = (
-            replica.phase,
-            replica.gone,
-            len(replica.leases),
-            replica.drain_deadline_s,
-            replica.notice,
-            self._ledger.version,
-        )
-        if replica.shown is None or replica.shown[0] != state:
-            replica.shown = state, self._new_view(replica)
-        return replica.shown[1]
+        """The replica as observed, made once for each state that it is in.
+
+        The version that it serves is left out: nothing that decides looks at it, and it would make every state a new one.
+        """
+        drain = replica.drain_deadline_s, replica.drain_reason
+        state = replica.phase, replica.gone, len(replica.leases), drain, replica.notice
+        view = replica.shown.get(state)
+        if view is None:
+            view = replica.shown[state] = self._new_view(replica)
+        return view
 
     def _new_view(self, replica: Replica) -> ReplicaView:
         has_worker = replica.phase in WITH_WORKER or bool(replica.leases)
@@ -204,7 +202,6 @@ class Control:
             ready_at_s=replica.ready_s,
             running_units=len(replica.leases) * self._scenario.job.group_size,
             unpublished_tokens=self._unpublished(replica),
-            version=self._ledger.version if replica.phase is ReplicaPhase.READY else None,
             notice=replica.notice,
             drain_deadline_s=replica.drain_deadline_s,
             drain_reason=replica.drain_reason,

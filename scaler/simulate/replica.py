@@ -52,8 +52,8 @@ class Replica:
     pause_debt_s: float = 0.0
     """Lane time that swaps of weights took and no lane has paid yet."""
     leases: dict[int, Lease] = field(default_factory=dict)
-    shown: tuple[tuple[object, ...], ReplicaView] | None = None
-    """The last view of it, and the state that it showed."""
+    shown: dict[tuple[object, ...], ReplicaView] = field(default_factory=dict)
+    """Views of it by the state that they show: it goes to and fro between a few."""
 
     @property
     def leases_now(self) -> bool:

@@ -52,9 +52,9 @@ def test_an_older_notice_does_not_take_back_a_newer_one() -> None:
 def test_what_the_provider_tells_is_shown_price_and_refusals_alike() -> None:
     memory = OfferingMemory()
     memory.told("pool", {OFFERING.offering_id: (3.5, 100.0)})
-    (view,) = memory.views("pool", [OFFERING])
+    (view,) = memory.views("pool", (OFFERING,))
     assert (view.offering.price_usd_per_h, view.refused_at_s, view.refusals) == (3.5, 100.0, 1)
-    (elsewhere,) = memory.views("other", [OFFERING])
+    (elsewhere,) = memory.views("other", (OFFERING,))
     assert elsewhere.offering == OFFERING
 
 
@@ -63,16 +63,16 @@ def test_our_own_row_of_refusals_counts_for_more_than_one_seen_elsewhere() -> No
     for at_s in (10.0, 20.0):
         memory.refused("pool", OFFERING.offering_id, at_s)
     memory.told("pool", {OFFERING.offering_id: (None, 100.0)})
-    (view,) = memory.views("pool", [OFFERING])
+    (view,) = memory.views("pool", (OFFERING,))
     assert (view.refusals, view.refused_at_s) == (2, 20.0)
 
 
 def test_a_quota_is_every_pools_until_something_of_that_kind_is_launched() -> None:
     memory = OfferingMemory()
     memory.out_of_quota(OFFERING.offering_id, 50.0)
-    assert [memory.views(pool, [OFFERING])[0].refusals for pool in ("a", "b")] == [1, 1]
+    assert [memory.views(pool, (OFFERING,))[0].refusals for pool in ("a", "b")] == [1, 1]
     memory.launched("b", OFFERING.offering_id)
-    assert [memory.views(pool, [OFFERING])[0].refusals for pool in ("a", "b")] == [0, 0]
+    assert [memory.views(pool, (OFFERING,))[0].refusals for pool in ("a", "b")] == [0, 0]
 
 
 def test_a_new_quota_is_not_hidden_by_an_old_and_longer_row_of_refusals() -> None:
@@ -80,5 +80,5 @@ def test_a_new_quota_is_not_hidden_by_an_old_and_longer_row_of_refusals() -> Non
     for at_s in (1.0, 2.0, 3.0):
         memory.refused("pool", OFFERING.offering_id, at_s)
     memory.out_of_quota(OFFERING.offering_id, 500.0)
-    (view,) = memory.views("pool", [OFFERING])
+    (view,) = memory.views("pool", (OFFERING,))
     assert (view.refused_at_s, view.refusals) == (500.0, 3)

@@ -191,7 +191,7 @@ async def test_bug_067_bug_074_throttling_backs_off_the_pool_and_says_nothing_of
         bed.pool.refuse = LaunchResult.THROTTLED
         told = await bed.act(*(a_launch(f"t{number}") for number in range(5)))
         assert set(told) == {Outcome.UNAVAILABLE}
-        (view,) = bed.offerings.views("pool", [OFFERING])
+        (view,) = bed.offerings.views("pool", (OFFERING,))
         assert (view.refusals, view.refused_at_s) == (0, None)
         calls = len(bed.pool.launches)
         for _ in range(5):
@@ -219,7 +219,7 @@ async def test_bug_064_a_refusal_ends_its_intent_and_a_quota_is_every_pools() ->
         assert await bed.act(a_launch("t")) == [Outcome.REFUSED]
         assert bed.executor.launcher.intents == ()
         for pool in ("pool", "another"):
-            (view,) = bed.offerings.views(pool, [OFFERING])
+            (view,) = bed.offerings.views(pool, (OFFERING,))
             assert view.refusals == 1
 
 
