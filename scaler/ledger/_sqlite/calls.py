@@ -9,7 +9,7 @@ import marshal
 from collections.abc import Sequence
 from typing import Any
 
-from scaler.ledger._sqlite import granting, leasing
+from scaler.ledger._sqlite import committing, granting
 from scaler.ledger._sqlite.schema import INDEX_BITS
 from scaler.ledger._sqlite.specs import SpecRow, read_specs, unit_of
 from scaler.ledger._sqlite.transaction import ClientCache, Transaction, unit_id
@@ -34,12 +34,8 @@ def commit_request(objects: ObjectStore, cache: ClientCache, worker: str, commit
     Raises:
         ValueError: a sample is of another unit.
     """
-    groups: dict[str, list[tuple[Any, ...]]] = {}
-    for place, commit in enumerate(commits):
-        name, _, _ = commit.unit_id.rpartition("/")
-        groups.setdefault(name, []).append(tuple(leasing.pack_commit(objects, place, commit)))
-    told = [(name, cache.gids.get(name), members) for name, members in groups.items()]
-    return _packed("commit", worker, len(commits), told)
+    groups = committing.group_commits(objects, cache.gids, commits)
+    return _packed("commit", worker, len(commits), [tuple(group) for group in groups])
 
 
 def answer(tx: Transaction, request: bytes) -> bytes:
@@ -102,8 +98,8 @@ def _control(
 
 
 def _commit(tx: Transaction, worker: str, count: int, told: Sequence[tuple[Any, ...]]) -> bytes:
-    groups = [leasing.GroupCommits(*group) for group in told]
-    return "".join([outcome[0] for outcome in leasing.commit(tx, worker, count, groups)]).encode()
+    groups = [committing.GroupCommits._make(group) for group in told]
+    return "".join([outcome[0] for outcome in committing.commit(tx, worker, count, groups)]).encode()
 
 
 def _packed(*what: Any) -> bytes:

@@ -2,18 +2,33 @@
 
 # ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from scaler.ledger._sqlite.fleet import WorkerRow, control_of, find_worker
 from scaler.ledger._sqlite.returning import end_back_offs, expire
-from scaler.ledger._sqlite.schema import FRESH, INDEX_BITS, LEASED, PENDING
-from scaler.ledger._sqlite.transaction import Transaction, entry_text
+from scaler.ledger._sqlite.schema import FRESH, INDEX_BITS, INDEX_MASK, LEASED, PENDING
+from scaler.ledger._sqlite.transaction import Transaction, run_text
 from scaler.ledger._sqlite.units import runs
 from scaler.ledger.contract import Control
 from scaler.ledger.history import EventKind
 from scaler.ledger.rules import admissible
+
+_group = attrgetter("name")
+_NEXT = (
+    "SELECT uid, rank, attempt, published, name, resume FROM units"
+    f" WHERE job = ? AND state = {PENDING} ORDER BY rank, uid LIMIT ?"
+)
+_LEASE = (
+    f"UPDATE units SET state = {LEASED}, owner = ?, deadline_s = ?, store_epoch = ?, fence = ?,"
+    " attempt = attempt + 1, rank = min(rank, ?) WHERE uid BETWEEN ? AND ?"
+)
+_GO_NEXT = (
+    f"UPDATE units SET rank = ?1 WHERE uid > ?2 AND uid < ((?2 >> {INDEX_BITS}) + 1) << {INDEX_BITS} AND rank = {FRESH}"
+)
 
 
 class Taken(NamedTuple):
@@ -76,7 +91,7 @@ def _hand_out(tx: Transaction, row: WorkerRow, n: int, deadline_s: float) -> Seq
     counters.salvages += len(salvaged)
     counters.salvaged_tokens += sum(salvaged)
     fence = f"{counters.store_epoch}.{counters.fence}"
-    entries = [entry_text(unit.name, unit.uid, fence, unit.attempts + 1, unit.published) for unit in taken]
+    entries = [run_text(name, fence, _told(units)) for name, units in groupby(taken, key=_group)]
     tx.record(EventKind.LEASED, entries, keys=("fence", "attempt", "progress"), worker=row.name)
     return taken
 
@@ -87,27 +102,18 @@ def _take(tx: Transaction, wid: int, n: int, deadline_s: float) -> list[Taken]:
     counters = tx.counters
     counters.fence += 1
     counters.admitted += 1
-    rows = tx.db.execute(
-        "SELECT uid, rank, attempt, published, name, resume FROM units"
-        f" WHERE job = ? AND state = {PENDING} ORDER BY rank, uid LIMIT ?",
-        (tx.job, n),
-    ).fetchall()
-    tx.db.executemany(
-        f"UPDATE units SET state = {LEASED}, owner = ?, deadline_s = ?, store_epoch = ?, fence = ?,"
-        " attempt = attempt + 1, rank = min(rank, ?) WHERE uid BETWEEN ? AND ?",
-        [
-            (wid, deadline_s, counters.store_epoch, counters.fence, counters.admitted, first, last)
-            for first, last in runs([row[0] for row in rows])
-        ],
-    )
-    return [Taken._make(row) for row in rows]
+    taken = [Taken._make(row) for row in tx.db.execute(_NEXT, (tx.job, n))]
+    new = (wid, deadline_s, counters.store_epoch, counters.fence, counters.admitted)
+    tx.db.executemany(_LEASE, [(*new, *run) for run in runs([unit.uid for unit in taken])])
+    return taken
 
 
 def _admit(tx: Transaction, fresh: Sequence[int]) -> None:
     """The groups of units that were leased first. Only the last can have been admitted in part: the rest of it goes next."""
     gids = dict.fromkeys([uid >> INDEX_BITS for uid in fresh])
     tx.db.executemany("UPDATE groups SET admitted = 1 WHERE gid = ?", [(gid,) for gid in gids])
-    tx.counters.half_done += tx.db.execute(
-        f"UPDATE units SET rank = ?1 WHERE uid > ?2 AND uid < ((?2 >> {INDEX_BITS}) + 1) << {INDEX_BITS} AND rank = {FRESH}",
-        (tx.counters.admitted, fresh[-1]),
-    ).rowcount
+    tx.counters.half_done += tx.db.execute(_GO_NEXT, (tx.counters.admitted, fresh[-1])).rowcount
+
+
+def _told(units: Iterable[Taken]) -> list[int]:
+    return [number for unit in units for number in (unit.uid & INDEX_MASK, unit.attempts + 1, unit.published)]

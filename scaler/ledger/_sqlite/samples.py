@@ -16,11 +16,19 @@ from scaler.ledger.bodies import object_key
 _PART = Struct("<II")
 
 
-def store_samples(tx: Transaction, gid: int, records: Sequence[tuple[int, bytes]]) -> None:
-    """Store what a call brings of a group: index of each unit, and its sample as `bodies.pack` made it."""
+SampleRow = tuple[int, bytes, bytes]
+"""The columns of `samples`."""
+
+
+def sample_rows(gid: int, records: Sequence[tuple[int, bytes]]) -> list[SampleRow]:
+    """Rows for what a call brings of a group: index of each unit, and its sample as `bodies.pack` made it."""
     together = [one for one in records if object_key(one[1]) is None]
     alone = [(one,) for one in records if object_key(one[1]) is not None] if len(together) < len(records) else ()
-    rows = [_row(gid, members) for members in (together, *alone) if members]
+    return [_row(gid, members) for members in (together, *alone) if members]
+
+
+def store_samples(tx: Transaction, rows: Sequence[SampleRow]) -> None:
+    """Store the rows of a call."""
     tx.db.executemany("INSERT INTO samples (uid, parts, body) VALUES (?, ?, ?)", rows)
 
 
@@ -36,6 +44,6 @@ def read_samples(tx: Transaction, gid: int) -> dict[int, bytes]:
     return records
 
 
-def _row(gid: int, members: Sequence[tuple[int, bytes]]) -> tuple[int, bytes, bytes]:
+def _row(gid: int, members: Sequence[tuple[int, bytes]]) -> SampleRow:
     parts = b"".join([_PART.pack(index, len(record)) for index, record in members])
     return gid << INDEX_BITS | members[0][0], parts, b"".join([record for _, record in members])

@@ -80,16 +80,13 @@ def _keys_text(keys: Sequence[str]) -> str:
     return _encode(keys)
 
 
-def entry_text(name: str, uid: int, fence: str, one: int, two: int, three: int | None = None) -> str:
-    """JSON of an entry about a unit of the group `name`, by hand: the library builds an encoder for every text."""
-    more = "" if three is None else f",{three}"
-    return f'[{_opened(name)}/{uid & INDEX_MASK}","{fence}",{one},{two}{more}]'
+def run_text(name: str, fence: str, numbers: Sequence[int]) -> str:
+    """JSON of what an event tells of units of one group under one fence: `[name, fence, numbers]`.
 
-
-@lru_cache(maxsize=1024)
-def _opened(text: str) -> str:
-    """As JSON, without the quote at its end."""
-    return _quote(text)[:-1]
+    `numbers` are the index of a unit and the values of the event's keys after the fence, then those of the next unit.
+    """
+    # By hand: the library builds an encoder for every text. A list of integers as Python writes it is JSON.
+    return f'[{_quote(name)},"{fence}",{numbers}]'
 
 
 def _rendered(entry: Sequence[Scalar] | str) -> str:
@@ -158,7 +155,7 @@ class Transaction:
         worker: str | None = None,
         data: Mapping[str, Scalar] | None = None,
     ) -> int:
-        """Append an event; each entry is its subject followed by the values of `keys`, or `entry_text` of it.
+        """Append an event; an entry is its subject followed by the values of `keys`, or a `run_text` of several.
 
         Returns its sequence number.
         """
