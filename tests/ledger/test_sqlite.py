@@ -81,6 +81,16 @@ def test_a_file_that_is_no_ledger_of_this_version_is_refused_and_left_alone(
     assert path.read_bytes()[100:] == before[100:]
 
 
+def test_a_ledger_of_another_schema_is_refused_with_what_to_do(path: Path) -> None:
+    open_path(path, "job").close()
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version = 1")
+    db.close()
+
+    with pytest.raises(LedgerRefused, match=r"schema is version 1, .* knows version 2: .* begin a new ledger"):
+        open_path(path, "job")
+
+
 # --- writers ----------------------------------------------------------------------------------------------------------
 
 

@@ -1,9 +1,12 @@
 """What the SQLite engine keeps, where, and what of it compaction forgets."""
 
 import sqlite3
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
-from scaler.ledger.contract import CommitOutcome, UnitState
+from scaler.ledger.audit import audit
+from scaler.ledger.contract import Commit, CommitOutcome, UnitState
 from scaler.ledger.sqlite import open_path
 from scaler.model.job import OnStale
 from scaler.model.work import ReleaseReason
@@ -19,6 +22,7 @@ from tests.builders.ledger import (
     lease_all,
     release_of,
     run_units,
+    sample,
     settings,
     states,
 )
@@ -112,7 +116,7 @@ def test_compaction_leaves_of_what_is_over_only_its_name(path: Path) -> None:
         for table in ("groups", "units", "specs", "samples", "watermarks", "batches")
     }
     db.close()
-    assert counts == {"groups": 1, "units": 2, "specs": 2, "samples": 2, "watermarks": 1, "batches": 0}
+    assert counts == {"groups": 1, "units": 2, "specs": 1, "samples": 1, "watermarks": 1, "batches": 0}
     assert ledger.put_units(groups(2)) == 0
 
 
@@ -132,3 +136,69 @@ def test_a_worker_forgotten_and_registered_anew_is_found_by_clients_that_knew_it
 
     (record,) = ledger.workers()
     assert (record.committed_samples, record.gone) == (2, False)
+
+
+def test_samples_of_one_call_share_a_row_unless_their_body_is_an_object(path: Path) -> None:
+    ledger = begin(path)
+    ledger.configure(settings(batch_groups=100))
+    ledger.put_units(group("wide", size=5))
+    leases = lease_all(ledger, "w1", 9)
+    ledger.commit("w1", [commit_of(lease) for lease in leases[:4]])
+    wide = leases[4:]
+    lengths = [3, LONG, 5, LONG, 7]
+    commits = [commit_of(lease, tokens=length) for lease, length in zip(wide, lengths, strict=True)]
+
+    ledger.commit("w1", [*reversed(commits[1:]), commits[0]])
+
+    assert count(path, "samples") == 2 + 3
+    batch = ledger.take_batch(ledger.attach_trainer("t"), 3, 0, 1)
+    assert batch is not None
+    assert [len(sample.tokens) for sample in batch.groups[2].samples] == lengths
+
+
+def test_units_that_ask_for_different_things_get_what_they_asked_for_also_when_drawn_again(path: Path) -> None:
+    ledger = open_path(path, "job")
+    ledger.configure(settings(batch_groups=100, on_stale=OnStale.REQUEUE))
+    ledger.register(identity("w1"))
+    prompts = [(1,), (1,), (2,) * LONG, (1,), *[(3,)] * 66]
+    units = [replace(unit, prompt=prompts[unit.sample_index]) for unit in group("g", size=len(prompts))]
+    ledger.put_units(units)
+    assert count(path, "specs") == 5  # of these, 64 of the last 66 share one
+
+    leases = lease_all(ledger, "w1", 100)
+    assert [lease.unit for lease in leases] == units
+    ledger.commit("w1", [commit_of(lease) for lease in leases])
+    assert ledger.take_batch(ledger.attach_trainer("t"), 1, 9, 1) is None
+
+    again = [lease.unit for lease in lease_all(ledger, "w1", 100)]
+    assert [unit.prompt for unit in again] == prompts
+    assert len({unit.seed - old.seed for unit, old in zip(again, units, strict=True)} - {0}) == 1
+
+
+def test_one_call_may_commit_a_unit_twice_and_units_of_many_groups_and_tokens(path: Path) -> None:
+    ledger = begin(path)
+    first, second = lease_all(ledger, "w1", 1), lease_all(ledger, "w1", 2)
+    one, other, stranger = first[0], second[0], second[1]
+    stale = replace(commit_of(other), fencing_token=one.fencing_token)
+
+    outcomes = ledger.commit("w1", [commit_of(one), stale, commit_of(one), commit_of(stranger), commit_of(other)])
+
+    done, repeated, refused = CommitOutcome.COMMITTED, CommitOutcome.ALREADY, CommitOutcome.REFUSED
+    assert outcomes == (done, refused, repeated, done, done)
+    assert audit(ledger).findings == ()
+
+
+def test_a_commit_of_an_id_that_no_unit_can_have_is_refused(path: Path) -> None:
+    ledger = begin(path)
+    (lease,) = lease_all(ledger, "w1", 1)
+    names = ["g0.0/x", "g0.0/-1", "g0.0/1048576", "g0.0/99999999999999999999", "g0.0", "nobody.0/0"]
+    strangers = [Commit(unit_id=name, fencing_token=lease.fencing_token, sample=sample(name)) for name in names]
+
+    assert ledger.commit("w1", strangers) == (CommitOutcome.REFUSED,) * len(names)
+    assert ledger.commit("w1", [commit_of(lease)]) == (CommitOutcome.COMMITTED,)
+
+
+def count(path: Path, table: str) -> int:
+    with closing(sqlite3.connect(path)) as db:
+        (rows,) = db.execute(f"SELECT count(*) FROM {table}").fetchone()
+    return int(rows)

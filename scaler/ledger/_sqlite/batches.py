@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from scaler.ledger._sqlite.groups import drop_as_stale, drop_groups, sweep_stale, unit_range
 from scaler.ledger._sqlite.objects import UnitObjects
+from scaler.ledger._sqlite.samples import read_samples
 from scaler.ledger._sqlite.schema import CONSUMED, DONE, READY, TAKEN
 from scaler.ledger._sqlite.specs import read_specs, unit_of
 from scaler.ledger._sqlite.transaction import Transaction
@@ -176,20 +177,19 @@ def _ack_one(tx: Transaction, batch_id: int) -> bool:
 
 def _read_group(tx: Transaction, gid: int) -> GroupSamples:
     rows = tx.db.execute(
-        "SELECT u.uid, u.name, u.resume, u.attempt, b.body FROM units u JOIN samples b ON b.uid = u.uid"
-        " WHERE u.uid >= ? AND u.uid < ? ORDER BY u.uid",
-        unit_range(gid),
+        "SELECT uid, name, resume, attempt FROM units WHERE uid >= ? AND uid < ? ORDER BY uid", unit_range(gid)
     ).fetchall()
-    specs = read_specs(tx.db, [uid for uid, *_ in rows])
-    units = tuple(unit_of(tx.objects, uid, name, resume, specs[uid]) for uid, name, resume, _, _ in rows)
-    records = zip(units, (record for *_, record in rows), strict=True)
+    specs, samples = read_specs(tx.db, [uid for uid, *_ in rows]), read_samples(tx, gid)
+    units = tuple(
+        unit_of(tx.objects, uid, name, resume, spec) for (uid, name, resume, _), spec in zip(rows, specs, strict=True)
+    )
     return GroupSamples(
         group_id=units[0].group_id,
         group_epoch=units[0].group_epoch,
         units=units,
         samples=tuple(
-            decode_sample(unit.unit_id, unpack(UnitObjects(tx.objects, unit.unit_id), record))
-            for unit, record in records
+            decode_sample(unit.unit_id, unpack(UnitObjects(tx.objects, unit.unit_id), samples[uid]))
+            for unit, (uid, *_) in zip(units, rows, strict=True)
         ),
-        attempts=tuple(attempt for *_, attempt, _ in rows),
+        attempts=tuple(attempt for *_, attempt in rows),
     )

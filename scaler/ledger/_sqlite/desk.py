@@ -40,7 +40,7 @@ _BYTES = _HEADER_BYTES + SLOTS * _SLOT_BYTES
 """Sparse: only what was touched takes room."""
 _LAYOUT = 1
 _STORES_IN_ORDER = frozenset({"x86_64", "AMD64", "i686"})
-_VERSION, _MARKED_JOB, _MARKED_SEQ, _TURNS = range(4)
+_VERSION, _MARKED_JOB, _MARKED_SEQ, _TURNS, _SEATS = range(5)
 _POSTED, _ANSWERED, _ANSWERING, _JOB, _REQUEST_BYTES, _REPLY_BYTES, _REPLY_SEQ, _DURABLE = range(
     SLOTS, 9 * SLOTS, SLOTS
 )
@@ -235,6 +235,7 @@ class Desk:
 
     def _sit_down(self, slot: int, job: int) -> None:
         words = self._words
+        words[_SEATS] = max(words[_SEATS], slot + 1)
         # A ticket is never used again, not even by the next client of the slot.
         self._ticket = max(words[kind + slot] for kind in (_POSTED, _ANSWERED, _ANSWERING))
         words[_POSTED + slot] = 0
@@ -243,8 +244,8 @@ class Desk:
 
     def _waiting(self) -> list[tuple[int, int]]:
         """Slots, but for the own one, whose call is not answered, with its ticket."""
-        words = self._words
-        posted, answered = words[_POSTED : _POSTED + SLOTS].tolist(), words[_ANSWERED : _ANSWERED + SLOTS].tolist()
+        words, seats = self._words, self._words[_SEATS]
+        posted, answered = words[_POSTED : _POSTED + seats].tolist(), words[_ANSWERED : _ANSWERED + seats].tolist()
         if posted == answered:
             return []
         return [

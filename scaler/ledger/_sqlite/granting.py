@@ -2,28 +2,42 @@
 
 # ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
 from scaler.ledger._sqlite.fleet import WorkerRow, control_of, find_worker
 from scaler.ledger._sqlite.returning import end_back_offs, expire
-from scaler.ledger._sqlite.schema import FRESH, INDEX_BITS, LEASED, PENDING
-from scaler.ledger._sqlite.transaction import Transaction, entry_text, unit_id
+from scaler.ledger._sqlite.schema import FRESH, INDEX_BITS, INDEX_MASK, LEASED, PENDING
+from scaler.ledger._sqlite.transaction import Transaction, run_text
+from scaler.ledger._sqlite.units import runs
 from scaler.ledger.contract import Control
 from scaler.ledger.history import EventKind
 from scaler.ledger.rules import admissible
 
-_PLACE = attrgetter("rank", "uid")
+_group = attrgetter("name")
+_NEXT = (
+    "SELECT uid, rank, attempt, published, name, resume FROM units"
+    f" WHERE job = ? AND state = {PENDING} ORDER BY rank, uid LIMIT ?"
+)
+_LEASE = (
+    f"UPDATE units SET state = {LEASED}, owner = ?, deadline_s = ?, store_epoch = ?, fence = ?,"
+    " attempt = attempt + 1, rank = min(rank, ?) WHERE uid BETWEEN ? AND ?"
+)
+_GO_NEXT = (
+    f"UPDATE units SET rank = ?1 WHERE uid > ?2 AND uid < ((?2 >> {INDEX_BITS}) + 1) << {INDEX_BITS} AND rank = {FRESH}"
+)
 
 
 class Taken(NamedTuple):
-    """A unit that was handed out."""
+    """A unit that was handed out, as it was before."""
 
     uid: int
     rank: int
-    attempt: int
+    """`FRESH` where no unit of its group was leased before."""
+    attempts: int
     published: int
     name: str
     resume: int
@@ -66,17 +80,18 @@ def _room(tx: Transaction, n: int) -> int:
 def _hand_out(tx: Transaction, row: WorkerRow, n: int, deadline_s: float) -> Sequence[Taken]:
     taken = _take(tx, row.wid, n, deadline_s)
     counters = tx.counters
-    _admit(tx, {unit.uid >> INDEX_BITS for unit in taken if unit.rank == counters.admitted})
-    _admit_rest_of_group(tx, taken[-1])
+    fresh = [unit.uid for unit in taken if unit.rank == FRESH]
     counters.pending -= len(taken)
-    counters.half_done -= sum(unit.rank < counters.admitted for unit in taken)
+    counters.half_done -= len(taken) - len(fresh)
+    if fresh:
+        _admit(tx, fresh)
     counters.running += len(taken)
     counters.next_expiry_s = min(deadline_s, counters.next_expiry_s or deadline_s)
     salvaged = [unit.published for unit in taken if unit.published]
     counters.salvages += len(salvaged)
     counters.salvaged_tokens += sum(salvaged)
     fence = f"{counters.store_epoch}.{counters.fence}"
-    entries = [entry_text(unit_id(unit.name, unit.uid), fence, unit.attempt, unit.published) for unit in taken]
+    entries = [run_text(name, fence, _told(units)) for name, units in groupby(taken, key=_group)]
     tx.record(EventKind.LEASED, entries, keys=("fence", "attempt", "progress"), worker=row.name)
     return taken
 
@@ -87,24 +102,18 @@ def _take(tx: Transaction, wid: int, n: int, deadline_s: float) -> list[Taken]:
     counters = tx.counters
     counters.fence += 1
     counters.admitted += 1
-    rows = tx.db.execute(
-        f"UPDATE units SET state = {LEASED}, owner = ?, deadline_s = ?, store_epoch = ?, fence = ?,"
-        " attempt = attempt + 1, rank = min(rank, ?) WHERE uid IN"
-        f" (SELECT uid FROM units WHERE job = ? AND state = {PENDING} ORDER BY rank, uid LIMIT ?)"
-        " RETURNING uid, rank, attempt, published, name, resume",
-        (wid, deadline_s, counters.store_epoch, counters.fence, counters.admitted, tx.job, n),
-    ).fetchall()
-    return sorted(map(Taken._make, rows), key=_PLACE)
+    taken = [Taken._make(row) for row in tx.db.execute(_NEXT, (tx.job, n))]
+    new = (wid, deadline_s, counters.store_epoch, counters.fence, counters.admitted)
+    tx.db.executemany(_LEASE, [(*new, *run) for run in runs([unit.uid for unit in taken])])
+    return taken
 
 
-def _admit(tx: Transaction, gids: Collection[int]) -> None:
+def _admit(tx: Transaction, fresh: Sequence[int]) -> None:
+    """The groups of units that were leased first. Only the last can have been admitted in part: the rest of it goes next."""
+    gids = dict.fromkeys([uid >> INDEX_BITS for uid in fresh])
     tx.db.executemany("UPDATE groups SET admitted = 1 WHERE gid = ?", [(gid,) for gid in gids])
+    tx.counters.half_done += tx.db.execute(_GO_NEXT, (tx.counters.admitted, fresh[-1])).rowcount
 
 
-def _admit_rest_of_group(tx: Transaction, last: Taken) -> None:
-    """Only the last group of a call can have been admitted in part; its other units now go before fresh ones."""
-    if last.rank == tx.counters.admitted:
-        tx.counters.half_done += tx.db.execute(
-            f"UPDATE units SET rank = ?1 WHERE uid > ?2 AND uid < ((?2 >> 20) + 1) << 20 AND rank = {FRESH}",
-            (last.rank, last.uid),
-        ).rowcount
+def _told(units: Iterable[Taken]) -> list[int]:
+    return [number for unit in units for number in (unit.uid & INDEX_MASK, unit.attempts + 1, unit.published)]

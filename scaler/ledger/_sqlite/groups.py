@@ -9,8 +9,9 @@ longer be trained on holds a place of admission, and no lease hands it out.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from scaler.ledger._sqlite.objects import UnitObjects, forget_bodies
+from scaler.ledger._sqlite.objects import forget_bodies
 from scaler.ledger._sqlite.schema import (
     BACKING_OFF,
     COMMITTED,
@@ -25,18 +26,23 @@ from scaler.ledger._sqlite.schema import (
     READY,
     TAKEN,
 )
-from scaler.ledger._sqlite.transaction import Transaction
-from scaler.ledger.bodies import ObjectStore, object_key, pack, unpack
+from scaler.ledger._sqlite.specs import SpecRow, redrawn
+from scaler.ledger._sqlite.transaction import Transaction, split_name
 from scaler.ledger.history import EventKind, Scalar
 from scaler.ledger.rules import length_bucket
 from scaler.model.job import OnStale
 from scaler.model.work import DropReason, unit_id_of
 
-SpecRow = tuple[int, int, int, float, bytes]
-"""resume, seed, max_tokens, time_bound_s, body"""
-_REDRAW_SEED_STEP = 1_000_003
-"""A new draw must not repeat the old one's random numbers; it only has to be odd and large."""
-_SEED_MASK = (1 << 63) - 1
+
+class Draw(NamedTuple):
+    """A group to be added."""
+
+    name: str
+    redraws: int
+    """How often it was drawn anew for a dead letter."""
+    resumes: Sequence[int]
+    """Of its units, in order."""
+    specs: Sequence[SpecRow]
 
 
 def reserve_gids(tx: Transaction, count: int) -> int:
@@ -50,20 +56,19 @@ def known_names(tx: Transaction, names: Iterable[str]) -> set[str]:
     return {name for name in names if _known(tx, name)}
 
 
-def insert_groups(tx: Transaction, draws: Sequence[tuple[str, int, Sequence[SpecRow]]]) -> None:
-    """Add groups, each as its name, how often it was redrawn for a dead letter, and its units; tells the history."""
+def insert_groups(tx: Transaction, draws: Sequence[Draw]) -> None:
+    """Add groups; tells the history."""
     if not draws:
         return
     first = reserve_gids(tx, len(draws))
     groups, units, specs, entries = [], [], [], []
-    for gid, (name, redraws, members) in enumerate(draws, first):
+    for gid, (name, redraws, resumes, rows) in enumerate(draws, first):
         group_id, epoch = split_name(name)
-        groups.append((gid, tx.job, name, len(members), redraws))
-        for index, (resume, *spec) in enumerate(members):
-            uid = gid << INDEX_BITS | index
-            units.append((uid, tx.job, name, resume))
-            specs.append((uid, len(members), *spec))
-            entries.append((unit_id_of(group_id, epoch, index), group_id, epoch, index, len(members)))
+        groups.append((gid, tx.job, name, len(resumes), redraws))
+        specs += [(gid << INDEX_BITS | index, *row) for index, *row in rows]
+        for index, resume in enumerate(resumes):
+            units.append((gid << INDEX_BITS | index, tx.job, name, resume))
+            entries.append((unit_id_of(group_id, epoch, index), group_id, epoch, index, len(resumes)))
     tx.db.executemany(
         f"INSERT INTO groups (gid, job, name, size, state, admitted, committed, redraws)"
         f" VALUES (?, ?, ?, ?, {OPEN}, 0, 0, ?)",
@@ -74,9 +79,7 @@ def insert_groups(tx: Transaction, draws: Sequence[tuple[str, int, Sequence[Spec
         f" VALUES (?, ?, ?, {PENDING}, {FRESH}, 0, 0, 0, ?, 0, 0, 0)",
         units,
     )
-    tx.db.executemany(
-        "INSERT INTO specs (uid, size, seed, max_tokens, time_bound_s, body) VALUES (?, ?, ?, ?, ?, ?)", specs
-    )
+    tx.db.executemany("INSERT INTO specs (uid, size, facts, body) VALUES (?, ?, ?, ?)", specs)
     tx.counters.pending += len(units)
     tx.record(EventKind.UNITS_PUT, entries, keys=("group", "epoch", "index", "group_size"))
 
@@ -125,7 +128,7 @@ def drop_groups(tx: Transaction, gids: Sequence[int], reason: DropReason, *, red
         name, state, redraws = tx.db.execute("SELECT name, state, redraws FROM groups WHERE gid = ?", (gid,)).fetchone()
         again = next_name(tx, name) if redraw else None
         if again is not None:
-            draws.append((again, redraws + (reason is DropReason.DEAD_LETTERED), _spec_copies(tx, gid, again)))
+            draws.append(_redraw(tx, gid, name, again, redraws + (reason is DropReason.DEAD_LETTERED)))
         _drop_units(tx, gid, state, reason)
         forget_bodies(tx, "progress", name, *unit_range(gid))
         entries.append((name, reason.value, again))
@@ -134,12 +137,6 @@ def drop_groups(tx: Transaction, gids: Sequence[int], reason: DropReason, *, red
         f"UPDATE groups SET state = {GONE}, batch = NULL, final_seq = ? WHERE gid = ?", [(seq, gid) for gid in gids]
     )
     insert_groups(tx, draws)
-
-
-def split_name(name: str) -> tuple[str, int]:
-    """Group id and epoch of a group's name."""
-    group_id, _, epoch = name.rpartition(".")
-    return group_id, int(epoch)
 
 
 def next_name(tx: Transaction, name: str) -> str:
@@ -191,27 +188,9 @@ def _count_drops(tx: Transaction, reason: DropReason, buckets: Counter[str]) -> 
     )
 
 
-def _spec_copies(tx: Transaction, gid: int, name: str) -> list[SpecRow]:
-    old_name, _ = tx.db.execute("SELECT name, size FROM groups WHERE gid = ?", (gid,)).fetchone()
-    rows = tx.db.execute(
-        "SELECT u.resume, s.seed, s.max_tokens, s.time_bound_s, s.body FROM units u JOIN specs s ON s.uid = u.uid"
-        " WHERE u.uid >= ? AND u.uid < ? ORDER BY u.uid",
-        unit_range(gid),
-    ).fetchall()
-    return [
-        (
-            resume,
-            (seed + _REDRAW_SEED_STEP) & _SEED_MASK,
-            max_tokens,
-            time_bound_s,
-            _copy_body(tx.objects, body, f"{old_name}/{index}", f"{name}/{index}"),
-        )
-        for index, (resume, seed, max_tokens, time_bound_s, body) in enumerate(rows)
-    ]
-
-
-def _copy_body(objects: ObjectStore, record: bytes, old_id: str, new_id: str) -> bytes:
-    """Each unit owns its objects, so that the end of one never takes another's."""
-    if object_key(record) is None:
-        return record
-    return pack(UnitObjects(objects, new_id), unpack(UnitObjects(objects, old_id), record))
+def _redraw(tx: Transaction, gid: int, old_name: str, name: str, redraws: int) -> Draw:
+    units = tx.db.execute("SELECT resume FROM units WHERE uid >= ? AND uid < ? ORDER BY uid", unit_range(gid))
+    specs = tx.db.execute(
+        "SELECT uid, size, facts, body FROM specs WHERE uid >= ? AND uid < ? ORDER BY uid", unit_range(gid)
+    )
+    return Draw(name, redraws, [resume for (resume,) in units], redrawn(tx.objects, specs, old_name, name))

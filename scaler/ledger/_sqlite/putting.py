@@ -1,10 +1,11 @@
 """New units: encoded before the store is touched."""
 
-from scaler.ledger._sqlite.groups import SpecRow, insert_groups, known_names
-from scaler.ledger._sqlite.objects import UnitObjects
+from collections.abc import Sequence
+
+from scaler.ledger._sqlite.groups import Draw, insert_groups, known_names
+from scaler.ledger._sqlite.specs import spec_rows
 from scaler.ledger._sqlite.transaction import Transaction
 from scaler.ledger._sqlite.units import RESUMES
-from scaler.ledger.bodies import ObjectStore, encode_prompt, pack
 from scaler.model.work import WorkUnit
 
 
@@ -13,10 +14,9 @@ def put_groups(tx: Transaction, groups: dict[str, list[WorkUnit]]) -> int:
     _ = tx.settings
     known = known_names(tx, groups)
     new = {name: members for name, members in groups.items() if name not in known}
-    insert_groups(tx, [(name, 0, [_spec(tx.objects, unit) for unit in members]) for name, members in new.items()])
+    insert_groups(tx, [_draw(tx, name, members) for name, members in new.items()])
     return sum(map(len, new.values()))
 
 
-def _spec(objects: ObjectStore, unit: WorkUnit) -> SpecRow:
-    body = pack(UnitObjects(objects, unit.unit_id), encode_prompt(unit.prompt, unit.payload))
-    return RESUMES.index(unit.resume), unit.seed, unit.max_tokens, unit.time_bound_s, body
+def _draw(tx: Transaction, name: str, members: Sequence[WorkUnit]) -> Draw:
+    return Draw(name, 0, [RESUMES.index(unit.resume) for unit in members], spec_rows(tx.objects, members))

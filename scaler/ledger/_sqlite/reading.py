@@ -119,8 +119,20 @@ def _event(hid: int, at_s: float, kind: str, worker: str | None, body: str) -> H
         kind=EventKind(kind),
         worker=worker,
         data=data,
-        entries=tuple(_entry(keys, entry) for entry in entries),
+        entries=tuple(_entry(keys, entry) for entry in _unrolled(entries, len(keys))),
     )
+
+
+def _unrolled(entries: list[list[Any]], keys: int) -> Iterator[list[Any]]:
+    """Entries of one subject each; see `transaction.run_text`."""
+    for entry in entries:
+        if not isinstance(entry[-1], list):
+            yield entry
+            continue
+        name, fence, numbers = entry
+        for at in range(0, len(numbers), keys):
+            index, *values = numbers[at : at + keys]
+            yield [unit_id(name, index), fence, *values]
 
 
 def _entry(keys: list[str], entry: list[Any]) -> HistoryEntry:

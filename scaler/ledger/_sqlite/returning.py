@@ -78,19 +78,19 @@ def give_back(
         [(row.state, _due_s(tx, row), row.published, row.oldest, row.failures, row.returns, row.uid) for row in leased],
     )
     tx.counters.running -= len(leased)
-    count_pending(tx, leased, 1)
+    count_pending(tx, [row.state for row in leased], 1)
     tx.record(EventKind.RELEASED, entries, keys=_RELEASED_KEYS, worker=worker)
     if reason is ReleaseReason.UNIT_FAILURE:
         _dead_letter(tx, [row for row in leased if row.failures >= tx.settings.unit_failure_limit], errors or {})
     return len(leased)
 
 
-def count_pending(tx: Transaction, rows: Sequence[UnitRow], sign: int) -> None:
-    """Count units that begin (1) or cease (-1) to wait in a group that was admitted, by the state in the rows."""
-    backing_off = sum(row.state == BACKING_OFF for row in rows)
-    tx.counters.pending += sign * len(rows)
+def count_pending(tx: Transaction, states: Sequence[int], sign: int) -> None:
+    """Count units that begin (1) or cease (-1) to wait in a group that was admitted, by their states."""
+    backing_off = states.count(BACKING_OFF)
+    tx.counters.pending += sign * len(states)
     tx.counters.backing_off += sign * backing_off
-    tx.counters.half_done += sign * (len(rows) - backing_off)
+    tx.counters.half_done += sign * (len(states) - backing_off)
 
 
 def _forget_owners(tx: Transaction, rows: Sequence[UnitRow]) -> None:
@@ -141,7 +141,7 @@ def _dead_letter(tx: Transaction, rows: Sequence[UnitRow], errors: Mapping[int, 
         "INSERT INTO dead_letters (job, unit_id, failures, error) VALUES (?, ?, ?, ?)",
         [(tx.job, row.unit_id, row.failures, errors.get(row.uid, "")) for row in rows],
     )
-    count_pending(tx, rows, -1)
+    count_pending(tx, [row.state for row in rows], -1)
     tx.counters.dead_lettered += len(rows)
     tx.counters.discarded_tokens += sum(row.published for row in rows)
     tx.record(EventKind.DEAD_LETTERED, [(row.unit_id, row.failures) for row in rows], keys=("failures",))

@@ -5,11 +5,11 @@ were put and never used again; unit `index` of it has the row id `gid << 20 | in
 side and a unit is found from its id with one look-up of the group's name.
 
 Hot and cold are apart: a unit's row is small and changes often (the name of its group is in it, so that a lease need
-not look there); its prompt (`specs`), journal (`progress`) and sample are written once. What has to be searched is in
-partial indexes, so that finished units cost nothing. Leased units have none: they are found through their groups, which
-enter and leave theirs once, not with every unit. Everything that `stats` says is a counter. A job's counters share
-one table with what calls need to know of their worker: each write of one client empties the page caches of all others,
-and so pages touched are what a call costs.
+not look there); its prompt (`specs`), journal (`progress`) and sample are written once, and units of a group that come
+together share a row there. What has to be searched is in partial indexes, so that finished units cost nothing. Leased
+units have none: they are found through their groups, which enter and leave theirs once, not with every unit. Everything
+that `stats` says is a counter. A job's counters share one table with what calls need to know of their worker: each
+write of one client empties the page caches of all others, and so pages touched are what a call costs.
 """
 
 # ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
@@ -19,7 +19,7 @@ import sqlite3
 from scaler.ledger.contract import LedgerRefused, UnitState
 
 APPLICATION_ID = 0x48524C47
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 PENDING, BACKING_OFF, LEASED, COMMITTED, CONSUMED, DROPPED, DEAD_LETTERED = range(7)
 """`units.state`. BACKING_OFF is pending, not before `due_s`."""
@@ -80,13 +80,10 @@ CREATE TABLE units (
 CREATE INDEX units_pending ON units (job, rank) WHERE state = {PENDING};
 CREATE INDEX units_backing_off ON units (job, due_s) WHERE state = {BACKING_OFF};
 CREATE INDEX units_in_vain ON units (job, owner) WHERE state = {DROPPED} AND owner IS NOT NULL;
-CREATE TABLE specs (
-    uid INTEGER PRIMARY KEY, size INTEGER NOT NULL, seed INTEGER NOT NULL, max_tokens INTEGER NOT NULL,
-    time_bound_s REAL NOT NULL, body BLOB NOT NULL
-);
+CREATE TABLE specs (uid INTEGER PRIMARY KEY, size INTEGER NOT NULL, facts BLOB NOT NULL, body BLOB NOT NULL);
 CREATE TABLE progress (uid INTEGER NOT NULL, start INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (uid, start))
     WITHOUT ROWID;
-CREATE TABLE samples (uid INTEGER PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE samples (uid INTEGER PRIMARY KEY, parts BLOB NOT NULL, body BLOB NOT NULL);
 CREATE TABLE batches (
     job INTEGER NOT NULL, batch INTEGER NOT NULL, wanted INTEGER NOT NULL, trainer_version INTEGER NOT NULL,
     max_staleness INTEGER NOT NULL, acked INTEGER NOT NULL, PRIMARY KEY (job, batch)
@@ -124,7 +121,10 @@ def is_ledger(db: sqlite3.Connection) -> bool:
     if (application, version) == (APPLICATION_ID, SCHEMA_VERSION):
         return True
     if application == APPLICATION_ID:
-        raise LedgerRefused(f"the ledger's schema is version {version}, this Headrace knows version {SCHEMA_VERSION}")
+        raise LedgerRefused(
+            f"the ledger's schema is version {version}, this Headrace knows version {SCHEMA_VERSION}:"
+            " go on with the Headrace that wrote it, or begin a new ledger"
+        )
     if db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
         raise LedgerRefused("the file is an SQLite database, but not a Headrace ledger")
     return False

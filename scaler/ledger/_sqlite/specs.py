@@ -1,38 +1,79 @@
-"""What a unit asks for, read back: decoded once for the units that share a prompt, which are those of a group."""
+"""What units ask for: those of a group that lie side by side and share a prompt share a row, and its decoding.
+
+A row is found under the first unit in it. A prompt that lies in an object is not shared: each unit owns its objects.
+"""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any
+from itertools import groupby
+from struct import Struct
 
-from scaler.ledger._sqlite.groups import split_name
 from scaler.ledger._sqlite.objects import UnitObjects
 from scaler.ledger._sqlite.schema import INDEX_MASK
-from scaler.ledger._sqlite.units import RESUMES, runs
-from scaler.ledger.bodies import ObjectStore, decode_prompt, object_key, unpack
-from scaler.model.work import WorkUnit, unit_id_of
+from scaler.ledger._sqlite.transaction import split_name, unit_id
+from scaler.ledger._sqlite.units import RESUMES
+from scaler.ledger.bodies import INLINE_BYTES, ObjectStore, decode_prompt, encode_prompt, object_key, pack, unpack
+from scaler.model.work import WorkUnit
+
+SpecRow = tuple[int, int, bytes, bytes]
+"""First unit (its row id, or its index before it has one), size of the group, facts of each unit in order, prompt."""
+_FACTS = Struct("<qqd")
+"""Seed, max_tokens, time_bound_s."""
+_MOST_UNITS = 64
+"""In a row: whoever needs one of them reads all of it."""
+_REDRAW_SEED_STEP = 1_000_003
+"""A new draw must not repeat the old one's random numbers; it only has to be odd and large."""
+_SEED_MASK = (1 << 63) - 1
 
 
-def read_specs(db: sqlite3.Connection, uids: Sequence[int]) -> dict[int, tuple[Any, ...]]:
-    """Rows of `specs` without their ids, by id. Needs no transaction: they never change, and go only with their group."""
-    query = "SELECT * FROM specs WHERE uid BETWEEN ? AND ?"
-    return {row[0]: row[1:] for run in runs(uids) for row in db.execute(query, run)}
+def spec_rows(objects: ObjectStore, members: Sequence[WorkUnit]) -> list[SpecRow]:
+    """The rows of a new group."""
+    rows: list[SpecRow] = []
+    for _, alike in groupby(members, key=lambda unit: (unit.prompt, unit.payload)):
+        units = list(alike)
+        body = encode_prompt(units[0].prompt, units[0].payload)
+        most = _MOST_UNITS if len(body) <= INLINE_BYTES else 1
+        rows += [_row(objects, units[at : at + most], body) for at in range(0, len(units), most)]
+    return rows
 
 
-def unit_of(objects: ObjectStore, uid: int, name: str, resume: int, spec: tuple[Any, ...]) -> WorkUnit:
-    """The unit of its row and its spec."""
-    size, seed, max_tokens, time_bound_s, record = spec
+def redrawn(objects: ObjectStore, rows: Iterable[SpecRow], old_name: str, name: str) -> list[SpecRow]:
+    """The rows of a group's next draw: the same prompts, other seeds."""
+    copies = []
+    for first, size, facts, record in rows:
+        index = first & INDEX_MASK
+        body = _copy_body(objects, record, f"{old_name}/{index}", f"{name}/{index}")
+        copies.append((index, size, b"".join(map(_reseeded, _FACTS.iter_unpack(facts))), body))
+    return copies
+
+
+def read_specs(db: sqlite3.Connection, uids: Iterable[int]) -> list[SpecRow]:
+    """For each unit the row that it is in. Needs no transaction: they never change, and go only with their group."""
+    rows: list[SpecRow] = []
+    end = 0
+    for uid in uids:
+        if not rows or not rows[-1][0] <= uid < end:
+            query = "SELECT uid, size, facts, body FROM specs WHERE uid <= ? ORDER BY uid DESC LIMIT 1"
+            row: SpecRow = db.execute(query, (uid,)).fetchone()
+            end = row[0] + len(row[2]) // _FACTS.size
+        rows.append(row)
+    return rows
+
+
+def unit_of(objects: ObjectStore, uid: int, name: str, resume: int, row: SpecRow) -> WorkUnit:
+    """A unit of the group `name`, and of the row that it is in."""
+    first, size, facts, record = row
+    seed, max_tokens, time_bound_s = _FACTS.unpack_from(facts, (uid - first) * _FACTS.size)
     group_id, epoch = _split_name(name)
-    index = uid & INDEX_MASK
     if object_key(record) is None:
         prompt, payload = _decode_inline(record)
     else:
-        owner = unit_id_of(group_id, epoch, index)
-        prompt, payload = decode_prompt(unpack(UnitObjects(objects, owner), record))
+        prompt, payload = decode_prompt(unpack(UnitObjects(objects, unit_id(name, uid)), record))
     return WorkUnit(
         group_id=group_id,
         group_epoch=epoch,
-        sample_index=index,
+        sample_index=uid & INDEX_MASK,
         group_size=size,
         prompt=prompt,
         seed=seed,
@@ -49,3 +90,21 @@ _split_name = lru_cache(maxsize=1024)(split_name)
 @lru_cache(maxsize=128)
 def _decode_inline(record: bytes) -> tuple[tuple[int, ...], dict[str, str]]:
     return decode_prompt(unpack(None, record))
+
+
+def _row(objects: ObjectStore, units: Sequence[WorkUnit], body: bytes) -> SpecRow:
+    facts = b"".join([_FACTS.pack(unit.seed, unit.max_tokens, unit.time_bound_s) for unit in units])
+    record = pack(UnitObjects(objects, units[0].unit_id), body)
+    return units[0].sample_index, units[0].group_size, facts, record
+
+
+def _reseeded(facts: tuple[int, int, float]) -> bytes:
+    seed, *others = facts
+    return _FACTS.pack((seed + _REDRAW_SEED_STEP) & _SEED_MASK, *others)
+
+
+def _copy_body(objects: ObjectStore, record: bytes, old_id: str, new_id: str) -> bytes:
+    """Each unit owns its objects, so that the end of one never takes another's."""
+    if object_key(record) is None:
+        return record
+    return pack(UnitObjects(objects, new_id), unpack(UnitObjects(objects, old_id), record))

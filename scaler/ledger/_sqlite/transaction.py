@@ -61,6 +61,8 @@ _SELECT = f"SELECT {', '.join(FIELDS)} FROM counters WHERE id = ?"
 _UPDATE = f"UPDATE counters SET {', '.join(f'{name} = ?' for name in FIELDS)} WHERE id = ?"
 INSERT_COUNTERS = f"INSERT INTO counters (id, {', '.join(FIELDS)}) VALUES (?{', ?' * len(FIELDS)})"
 
+_INSERT_EVENT = "INSERT INTO history (hid, at_s, kind, worker, body) VALUES (?, ?, ?, ?, ?)"
+
 
 def new_counters() -> tuple[float | None, ...]:
     """The values of a job that begins."""
@@ -78,10 +80,13 @@ def _keys_text(keys: Sequence[str]) -> str:
     return _encode(keys)
 
 
-def entry_text(unit_id: str, fence: str, one: int, two: int, three: int | None = None) -> str:
-    """JSON of an entry about a unit, by hand: the library builds an encoder for every text."""
-    more = "" if three is None else f",{three}"
-    return f'[{_quote(unit_id)},"{fence}",{one},{two}{more}]'
+def run_text(name: str, fence: str, numbers: Sequence[int]) -> str:
+    """JSON of what an event tells of units of one group under one fence: `[name, fence, numbers]`.
+
+    `numbers` are the index of a unit and the values of the event's keys after the fence, then those of the next unit.
+    """
+    # By hand: the library builds an encoder for every text. A list of integers as Python writes it is JSON.
+    return f'[{_quote(name)},"{fence}",{numbers}]'
 
 
 def _rendered(entry: Sequence[Scalar] | str) -> str:
@@ -103,12 +108,6 @@ class ClientCache:
         self.settings: JobSettings | None = None
         self.gids: dict[str, int] = {}
         self.wids: dict[str, int] = {}
-
-    def uid_of(self, unit_id: str) -> int | None:
-        """A unit's row id, where its group's number is remembered."""
-        name, _, index = unit_id.rpartition("/")
-        gid = self.gids.get(name)
-        return None if gid is None or not index.isdecimal() else gid << INDEX_BITS | int(index)
 
     def note_gid(self, name: str, gid: int) -> None:
         """Remember a group's number."""
@@ -135,6 +134,7 @@ class Transaction:
         row = db.execute(_SELECT, (job << WORKER_BITS,)).fetchone()
         self.counters = Counters(*row)
         self._before = row
+        self._events: list[tuple[int, float, str, str | None, str]] = []
 
     @property
     def settings(self) -> JobSettings:
@@ -155,20 +155,18 @@ class Transaction:
         worker: str | None = None,
         data: Mapping[str, Scalar] | None = None,
     ) -> int:
-        """Append an event; each entry is its subject followed by the values of `keys`, or `entry_text` of it.
+        """Append an event; an entry is its subject followed by the values of `keys`, or a `run_text` of several.
 
         Returns its sequence number.
         """
         self.counters.seq += 1
         body = f"[{_encode(data) if data else '{}'},{_keys_text(keys)},[{','.join(map(_rendered, entries))}]]"
-        self.db.execute(
-            "INSERT INTO history (hid, at_s, kind, worker, body) VALUES (?, ?, ?, ?, ?)",
-            (self.job << SEQ_BITS | self.counters.seq, self.now_s, kind.value, worker, body),
-        )
+        self._events.append((self.job << SEQ_BITS | self.counters.seq, self.now_s, kind.value, worker, body))
         return self.counters.seq
 
     def finish(self) -> None:
-        """Write the counters back, if they changed."""
+        """Write the history, and the counters back, if they changed."""
+        self.db.executemany(_INSERT_EVENT, self._events)
         values = _values(self.counters)
         if values != self._before:
             self.db.execute(_UPDATE, (*values, self.job << WORKER_BITS))
@@ -208,6 +206,12 @@ class Transaction:
 def unit_id(name: str, uid: int) -> str:
     """A unit's id, of its group's name and its row id."""
     return f"{name}/{uid & INDEX_MASK}"
+
+
+def split_name(name: str) -> tuple[str, int]:
+    """Group id and epoch of a group's name."""
+    group_id, _, epoch = name.rpartition(".")
+    return group_id, int(epoch)
 
 
 def dump_settings(settings: JobSettings) -> str:

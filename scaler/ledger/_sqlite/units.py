@@ -65,30 +65,18 @@ class UnitRow:
 
     def held_under(self, token: FencingToken) -> bool:
         """Whether this is the last token that was handed out for the unit."""
-        return self.held_as(token.store_epoch, token.counter)
-
-    def held_as(self, store_epoch: int, fence: int) -> bool:
-        """The same, of the parts of a token."""
-        return fence == self.fence and store_epoch == self.store_epoch and self.attempt > 0
+        return token.counter == self.fence and token.store_epoch == self.store_epoch and self.attempt > 0
 
 
-def find_units(
-    tx: Transaction, unit_ids: Sequence[str], remembered: Sequence[int | None] | None = None
-) -> dict[str, UnitRow]:
-    """Units by id; those that the store does not hold are missing. `remembered` spares looking for row ids."""
-    uids = remembered if remembered and None not in remembered else tx.uids_of(unit_ids)
+def find_units(tx: Transaction, unit_ids: Sequence[str]) -> dict[str, UnitRow]:
+    """Units by id; those that the store does not hold are missing."""
+    uids = tx.uids_of(unit_ids)
     by_uid = {
         row.uid: row
         for first, last in runs({uid for uid in uids if uid is not None})
         for row in units_where(tx, "u.uid BETWEEN ? AND ?", first, last)
     }
-    found = {}
-    for wanted, uid in zip(unit_ids, uids, strict=True):
-        if uid in by_uid:
-            found[wanted] = by_uid[uid]
-    if uids is remembered and any(row.unit_id != wanted for wanted, row in found.items()):
-        return find_units(tx, unit_ids)
-    return found
+    return {wanted: by_uid[uid] for wanted, uid in zip(unit_ids, uids, strict=True) if uid in by_uid}
 
 
 def runs(numbers: Collection[int]) -> list[tuple[int, int]]:
