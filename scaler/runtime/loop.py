@@ -36,6 +36,7 @@ from scaler.runtime.drain_times import DrainTimes
 from scaler.runtime.executor import Executor, World
 from scaler.runtime.job_rules import JobRules
 from scaler.runtime.journal import Turn, TurnJournal
+from scaler.runtime.laps import Laps
 from scaler.runtime.leadership import always
 from scaler.runtime.marks import Marks, NoMarks, handed_over
 from scaler.runtime.pool_watch import PoolWatch
@@ -171,16 +172,20 @@ class Controller:
 
     async def turn(self, group: asyncio.TaskGroup) -> Plan:
         """Observe, decide, persist, act."""
-        parts, began_s = self._parts, self._parts.clock.monotonic_s()
+        parts, laps = self._parts, Laps(self._parts.clock)
         spec, digest = parts.config.spec, parts.config.digest
         world = await self._observe()
+        laps.end("observe_s")
         snapshot = self._assemble(spec, world)
+        laps.end("assemble_s")
         plan = parts.decide(snapshot, spec, self._memory)
+        laps.end("decide_s")
         if not spec.dry_run:
             parts.executor.intend(plan)
         durable = await self._persist(plan, digest)
+        laps.end("persist_s")
         self._publish(spec, snapshot, plan)
-        parts.metrics.loop_duration.observe(parts.clock.monotonic_s() - began_s)
+        parts.metrics.loop_duration.observe(laps.total_s)
         if self._synced and not spec.dry_run and parts.may_act():
             parts.marks.want(spec, snapshot, plan)
             await parts.executor.act(plan, self._seq, world, group, launches=durable and not spec.paused)
@@ -188,8 +193,11 @@ class Controller:
             await parts.notices.drained(handed_over(snapshot))
         else:
             parts.marks.rest()
+        laps.end("act_s")
         if parts.after_turn is not None:
             parts.after_turn(self.readout)
+        laps.end("tell_s")
+        log.debug("turn", turn_s=laps.total_s, commands=len(plan.commands), **laps.taken_s)
         return plan
 
     async def flush(self) -> None:

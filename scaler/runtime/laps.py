@@ -1,0 +1,30 @@
+"""How long the parts of something take, one after another."""
+
+from collections.abc import Mapping
+
+from scaler.model.clock import Clock
+
+
+class Laps:
+    """Begins when it is made."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began_s = self._since_s = clock.monotonic_s()
+        self._taken_s: dict[str, float] = {}
+
+    def end(self, part: str) -> None:
+        """A part has ended now; the next one begins."""
+        now_s = self._clock.monotonic_s()
+        self._taken_s[part] = now_s - self._since_s
+        self._since_s = now_s
+
+    @property
+    def taken_s(self) -> Mapping[str, float]:
+        """Of each part that has ended, seconds."""
+        return self._taken_s
+
+    @property
+    def total_s(self) -> float:
+        """From the beginning to the end of the last part."""
+        return self._since_s - self._began_s
