@@ -29,6 +29,7 @@ from scaler.commands.bench_objects import (
     BenchPlan,
     BenchPool,
     daemon_set,
+    fleet_labels,
     fleet_of,
     node_name,
     node_of,
@@ -207,7 +208,9 @@ class BenchBed:
 
     async def join(self, instance: str, pool: BenchPool) -> None:
         """An instance becomes a node, with a pod and a worker where the plan has them."""
-        await self.kube.create(NODES, node_of(instance, self.region + pool.zone_letter, pool.market))
+        settled = self.plan.settled and self.controller is None and pool != self.plan.trainers
+        labels = fleet_labels(pool.name) if settled else {}
+        await self.kube.create(NODES, node_of(instance, self.region + pool.zone_letter, pool.market, labels))
         if pool == self.plan.trainers:
             await self.kube.create(PODS, trainer_pod_of(instance), namespace=NAMESPACE)
             return

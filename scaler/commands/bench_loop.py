@@ -113,6 +113,7 @@ def plan_of(nodes: int, interval: str) -> BenchPlan:
         batches_per_s=max(0.5, nodes / _UNIT_S / 32),
         interval=interval,
         pods=True,
+        settled=True,
         trainers=BenchPool(name=TRAINERS, nodes=min(16, nodes), market="on-demand"),
         variables={LEVEL_VARIABLE: "debug"},
     )

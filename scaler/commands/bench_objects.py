@@ -6,6 +6,7 @@ from typing import Any
 
 from scaler.commands.bench_workers import WorkerSettings
 from scaler.kube.contract import ROLLOUT_FLEETS, Json
+from scaler.kube.facts import FLEET_LABEL, POOL_LABEL
 from scaler.model.job import JobSettings
 
 NAMESPACE = "headrace-bench"
@@ -44,6 +45,8 @@ class BenchPlan:
     interval: str = "10s"
     pods: bool = False
     """Whether each node runs a worker pod beside the ledger's worker."""
+    settled: bool = False
+    """Whether the fleet has long had its nodes: they carry its label from the beginning."""
     trainers: BenchPool | None = None
     """Nodes that the fleet's guard looks after, a pod on each."""
     variables: Json = field(default_factory=dict)
@@ -60,7 +63,12 @@ class BenchPlan:
         return self.pools if self.trainers is None else (*self.pools, self.trainers)
 
 
-def node_of(instance_id: str, zone: str, market: str = "spot") -> Json:
+def fleet_labels(pool: str) -> Json:
+    """On a node that the fleet has long had."""
+    return {FLEET_LABEL: f"{NAMESPACE}.{NAME}", POOL_LABEL: pool}
+
+
+def node_of(instance_id: str, zone: str, market: str = "spot", labels: Json | None = None) -> Json:
     """The node of an instance, as EKS registers one; kwok takes it for its own."""
     room = {"cpu": "192", "memory": "2048Gi", "pods": "110", "nvidia.com/gpu": "8"}
     return {
@@ -74,6 +82,7 @@ def node_of(instance_id: str, zone: str, market: str = "spot") -> Json:
                 "topology.kubernetes.io/zone": zone,
                 "node.kubernetes.io/instance-type": TYPE,
                 "eks.amazonaws.com/capacityType": market.replace("-", "_").upper(),
+                **(labels or {}),
             },
             "annotations": {KWOK: "fake"},
         },

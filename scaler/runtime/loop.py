@@ -1,7 +1,7 @@
 """The loop: observe, decide, persist, act; again after a while, or as soon as something may have changed.
 
 Invariants
-* Level-based: every turn starts from complete lists and readings; a wake-up carries nothing.
+* Level-based: every turn starts from complete lists and readings, each with its age; a wake-up carries nothing.
 * Nothing is decided before ledger and pools have answered once (`Snapshot.synced`), and before launches that an earlier
   controller left unanswered have been repeated with their tokens.
 * A new controller has seen no signal yet: it lowers nothing before they have been fresh to it for as long as configured.
@@ -141,6 +141,7 @@ class Controller:
         self._seq = 0
         self.wake = asyncio.Event()
         """Set it to start the next turn early."""
+        parts.pools.late = self.wake.set
         self.readout = Readout(leading=True, leader_epoch=parts.leader_epoch)
 
     async def run(self, group: asyncio.TaskGroup) -> None:
@@ -174,7 +175,7 @@ class Controller:
         """Observe, decide, persist, act."""
         parts, laps = self._parts, Laps(self._parts.clock)
         spec, digest = parts.config.spec, parts.config.digest
-        world = await self._observe()
+        world = await self._observe(group)
         laps.end("observe_s")
         snapshot = self._assemble(spec, world)
         laps.end("assemble_s")
@@ -204,14 +205,14 @@ class Controller:
         """Write what has been answered since the last turn; for the end of the process."""
         self._seq = (await self._parts.journal.commit(self._changes(None))).seq
 
-    async def _observe(self) -> World:
+    async def _observe(self, beside: asyncio.TaskGroup) -> World:
         parts = self._parts
         actors = await parts.actors.current()
         if not parts.ledger.away:
             await parts.rules.apply()  # a store that hangs holds a turn up once, not twice
         async with asyncio.TaskGroup() as group:
             ledger = group.create_task(parts.ledger.poll())
-            group.create_task(parts.pools.poll(actors))
+            group.create_task(parts.pools.poll(actors, beside))
             group.create_task(parts.notices.poll())
         for source in set(parts.signals.values()):
             await source.poll()

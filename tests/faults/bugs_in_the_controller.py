@@ -228,10 +228,10 @@ def plans_are_carried_out_before_they_are_persisted(patch: pytest.MonkeyPatch) -
         self._memory, late[self] = args[0].memory, args
         return True
 
-    async def write(self: Controller) -> Any:
+    async def write(self: Controller, beside: asyncio.TaskGroup) -> Any:
         if self in late:
             await persist(self, *late.pop(self))
-        return await observe(self)
+        return await observe(self, beside)
 
     patch.setattr(Controller, "_persist", remember)
     patch.setattr(Controller, "_observe", write)
