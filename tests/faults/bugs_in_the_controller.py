@@ -1,5 +1,6 @@
 """Bugs planted in the controller: deciding, draining, observing, running; and in the worker that is drained."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
