@@ -160,6 +160,8 @@ async def _turns(bed: BenchBed, clock: SystemClock, read: int, turns: int) -> li
         found = turns_of(bed.log.read_bytes()[read:].decode(errors="replace").splitlines())
         if len(found) >= turns or clock.monotonic_s() > until_s:
             return found
+        if bed.controller is not None and bed.controller.poll() is not None:
+            raise NotABed(f"the controller has ended; {bed.last_words()}")
         await clock.sleep(1.0)
 
 
