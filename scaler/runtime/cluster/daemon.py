@@ -7,7 +7,6 @@ Invariants: one leader acts; the lease's epoch is the fleets' epoch. Nothing her
 """
 
 import asyncio
-import gc
 import signal
 import socket
 from collections.abc import Sequence
@@ -30,6 +29,7 @@ from scaler.kube.indexes import WatchedNodes, WatchedPods
 from scaler.kube.lease import LeaderElector
 from scaler.model.clock import Clock
 from scaler.runtime.cluster.fleet import FleetRunner
+from scaler.runtime.cluster.heap import settle_heap
 from scaler.runtime.cluster.notice_hub import NoticeHub
 from scaler.runtime.cluster.owners import Owners
 from scaler.runtime.cluster.shared import Muster, Shared
@@ -45,7 +45,6 @@ log = structlog.get_logger()
 _CALLS_END_S = 3.0
 """Less than the lease has left: who waits for it loses nothing."""
 _ASK_AGAIN_S = 2.0
-_LOOK_S = 0.2
 
 
 class ClusterDaemon:
@@ -129,7 +128,7 @@ class ClusterDaemon:
             group.create_task(nodes.run())
             group.create_task(pods.run())
             group.create_task(fleets.run())
-            group.create_task(self._settle(nodes, pods))
+            group.create_task(settle_heap(nodes, pods, clock))
             log.info("standby", lease=f"{spec.election.namespace}/{spec.election.name}", identity=elector.identity)
             sources = await self._sources(kube, aws, nodes, owners)
             epoch = await elector.acquire()
@@ -153,17 +152,6 @@ class ClusterDaemon:
                 state_dir=Path(spec.state_dir),
             )
             await self._follow(fleets, shared, epoch, group)
-
-    async def _settle(self, nodes: WatchedNodes, pods: WatchedPods) -> None:
-        """Take what stays for good (modules, AWS's service models, the first lists) out of the garbage collector's sight.
-
-        Its full collections stop all threads for as long as it takes to look at everything: tenths of a second with thousands
-        of nodes. What is taken out is still freed once nothing refers to it.
-        """
-        while nodes.current_at_s is None or pods.current_at_s is None:
-            await self._clock.sleep(_LOOK_S)
-        gc.collect()
-        gc.freeze()
 
     async def _follow(self, fleets: FleetSource, shared: Shared, epoch: int, group: asyncio.TaskGroup) -> None:
         """A runner for each fleet that comes; the one of a fleet that goes ends by itself."""
