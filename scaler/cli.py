@@ -382,7 +382,7 @@ def bench_loop(
     ledger: Annotated[str, typer.Option(help="Address of a Valkey store.", envvar="HEADRACE_LEDGER")],
     nodes: Annotated[int, typer.Option(min=3, help="Nodes, each with a pod and a worker.")] = 5000,
     turns: Annotated[int, typer.Option(min=1, help="Passes of the loop to measure.")] = 100,
-    interval: Annotated[str, typer.Option(help="The fleet's: between two passes.")] = "2s",
+    interval: Annotated[str, typer.Option(help="The fleet's: between two passes.")] = "5s",
     region: Annotated[str, typer.Option(help="The bed's region.")] = "us-east-1",
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:

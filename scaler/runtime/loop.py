@@ -198,7 +198,7 @@ class Controller:
         if parts.after_turn is not None:
             parts.after_turn(self.readout)
         laps.end("tell_s")
-        log.debug("turn", turn_s=laps.total_s, commands=len(plan.commands), **laps.taken_s)
+        log.debug("turn", turn_s=laps.total_s, cpu_s=laps.cpu_s, commands=len(plan.commands), **laps.taken_s)
         return plan
 
     async def flush(self) -> None:

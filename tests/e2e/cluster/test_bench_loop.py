@@ -26,6 +26,9 @@ async def test_the_loop_is_measured_over_a_fleet_that_is_whole() -> None:
     assert 0 < figures["p50_turn_s"] <= figures["p99_turn_s"]
     parts = ("observe", "assemble", "decide", "persist", "act", "tell")
     assert all(0 <= figures[f"p50_{part}_s"] <= figures["p99_turn_s"] for part in parts)
+    assert (
+        0 < figures["p50_cpu_s"] <= figures["p99_cpu_s"] <= figures["process_cpu_s_per_decision"] * figures["decisions"]
+    )
     assert figures["peak_rss_mib"] > 0
     assert figures["api_requests"] > 0
     assert figures["aws_requests"] > 0
