@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 TRACES ?= $(firstword $(wildcard ../shared/traces))
 export HEADRACE_TRACES ?= $(if $(TRACES),$(abspath $(TRACES)))
 
-.PHONY: setup demo test test-long lint types arch unit lock clean cluster-build cluster-up cluster-status cluster-down chart bench-interruptions
+.PHONY: setup demo test test-long lint types arch unit lock clean cluster-build cluster-up cluster-status cluster-down chart bench-interruptions bench-loop
 
 setup: $(STAMP)
 
@@ -48,7 +48,11 @@ cluster-build: setup
 
 # headrace bench interruptions on a bed of its own; NODES=20 for a glance.
 bench-interruptions: cluster-build
-	$(BIN)/python -m tests.e2e.cluster.bench $(or $(NODES),500)
+	$(BIN)/python -m tests.e2e.cluster.bench interruptions $(or $(NODES),500)
+
+# headrace bench loop likewise; NODES=50 for a glance, ten minutes with 5000.
+bench-loop: cluster-build
+	$(BIN)/python -m tests.e2e.cluster.bench loop $(or $(NODES),5000)
 
 cluster-up cluster-status cluster-down: cluster-%: setup
 	@$(BIN)/python -m tests.cluster $*

@@ -381,6 +381,32 @@ def bench_interruptions(
     raise typer.Exit(run_bench(options, as_json=json))
 
 
+@bench.command("loop")
+def bench_loop(
+    kubeconfig: Annotated[Path, typer.Option(help="Of a test bed: `make cluster-up` tells.", envvar="KUBECONFIG")],
+    endpoint_url: Annotated[str, typer.Option(help="Of the bed's AWS.", envvar="AWS_ENDPOINT_URL")],
+    ledger: Annotated[str, typer.Option(help="Address of a Valkey store.", envvar="HEADRACE_LEDGER")],
+    nodes: Annotated[int, typer.Option(min=3, help="Nodes, each with a pod and a worker.")] = 5000,
+    turns: Annotated[int, typer.Option(min=1, help="Passes of the loop to measure.")] = 100,
+    interval: Annotated[str, typer.Option(help="The fleet's: between two passes.")] = "5s",
+    region: Annotated[str, typer.Option(help="The bed's region.")] = "us-east-1",
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Measure what a pass of the decision loop takes over many nodes, and the controller's memory, on a test bed."""
+    from scaler.commands.bench_loop import LoopOptions, run_bench
+
+    options = LoopOptions(
+        nodes=nodes,
+        turns=turns,
+        interval=interval,
+        kubeconfig=kubeconfig,
+        endpoint=endpoint_url,
+        ledger=ledger,
+        region=region,
+    )
+    raise typer.Exit(run_bench(options, as_json=json))
+
+
 @bench.command("simulate")
 def bench_simulate(
     policy: Annotated[str, typer.Option(help="Policy, by name or file.")] = "rate_match", json: JsonFlag = False

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaler.aws.contract import AwsError, AwsFault
 from scaler.aws.errors import classify, is_clock_skew
+from scaler.aws.instances import EVENT, read_instances
 from scaler.model.clock import Clock
 
 if TYPE_CHECKING:
@@ -160,6 +161,7 @@ def open_aws(
         name: session.client(name, endpoint_url=endpoint_url, config=_config(name, threads, attempts=1))
         for name in sorted({service for service, _ in ONCE})
     }
+    clients["ec2"].meta.events.register(EVENT, read_instances)
     if may_write is not None:
         for client in (*clients.values(), *once.values()):
             _guard(client, may_write)

@@ -1,11 +1,10 @@
-"""What `bench interruptions` sets up on a test bed and takes away again.
+"""What the benches set up on a test bed and take away again.
 
-A group of instances, their nodes, a worker each in the ledger, the queue, the fleet and the controller's process. It only
+Groups of instances, their nodes, a worker each in the ledger, the queue, the fleet and the controller's process. It only
 runs against a bed: an API server all of whose nodes are kwok's, and an AWS endpoint that was named. Names carry `bench`.
 """
 
 import asyncio
-import json
 import os
 import socket
 import subprocess
@@ -21,7 +20,26 @@ import aiohttp
 import yaml
 
 from scaler.aws.contract import Aws
-from scaler.commands.bench_workers import EatingTrainer, MultiplexedWorkers, WorkerSettings
+from scaler.commands.bench_objects import (
+    BENCH_LABEL,
+    KWOK,
+    NAME,
+    NAMESPACE,
+    SETTINGS,
+    BenchPlan,
+    BenchPool,
+    daemon_set,
+    fleet_labels,
+    fleet_of,
+    node_name,
+    node_of,
+    pod_name,
+    pod_of,
+    settings_of,
+    template_of,
+    trainer_pod_of,
+)
+from scaler.commands.bench_workers import EatingTrainer, MultiplexedWorkers
 from scaler.config.crd import definition
 from scaler.kube.contract import (
     CONFIG_MAPS,
@@ -29,6 +47,7 @@ from scaler.kube.contract import (
     DEFINITIONS,
     NAMESPACES,
     NODES,
+    PODS,
     ROLLOUT_FLEETS,
     Conflict,
     Json,
@@ -39,17 +58,13 @@ from scaler.kube.contract import (
 from scaler.ledger.contract import Ledger
 from scaler.ledger.registry import open_ledger
 from scaler.model.clock import Clock
-from scaler.model.job import JobSettings, WorkerIdentity
+from scaler.model.job import WorkerIdentity
 
-NAMESPACE = "headrace-bench"
-NAME = "bench"
-ZONE_LETTER = "a"
-TYPE = "p5.48xlarge"
-SETTINGS = JobSettings(group_size=4, batch_groups=8, max_staleness=1000, max_concurrent=100_000)
-_KWOK = "kwok.x-k8s.io/node"
 _AT_ONCE = 32
 _LAST_WORDS = 4000
 _PATIENCE_S = 300.0
+_ROOM = 3
+"""A group may hold so many times its first size: replacements come while what they replace is there."""
 
 
 class NotABed(Exception):
@@ -67,12 +82,16 @@ class BenchBed:
     kubeconfig: Path
     ledger_url: str
     clock: Clock
-    nodes: int
+    plan: BenchPlan
     job: str = NAME
-    instances: tuple[str, ...] = ()
+    instances: dict[str, BenchPool] = field(default_factory=dict)
+    """Those that have joined, trainers' apart."""
     queue_url: str = ""
     metrics_url: str = ""
     folder: Path | None = None
+    controller: "subprocess.Popen[bytes] | None" = None
+    workers: MultiplexedWorkers | None = None
+    _owner: Json = field(default_factory=dict)
     _held: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     def open_ledger(self) -> Ledger:
@@ -85,13 +104,17 @@ class BenchBed:
         self.open_ledger().configure(SETTINGS)
         await self._definition()
         await self._ensure(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}, None)
-        await self._ensure(DAEMON_SETS, _daemon_set(), NAMESPACE)
+        await self._ensure(DAEMON_SETS, daemon_set(), NAMESPACE)
+        self._owner = await self.kube.get(DAEMON_SETS, NAME, namespace=NAMESPACE)
         await self._queue()
-        await self._group()
-        await self._join()
         self._work()
+        for pool in self.plan.groups:
+            await self._group(pool)
+        for pool in self.plan.groups:
+            await self._fill(pool)
         await self._controller()
-        await self.kube.create(ROLLOUT_FLEETS, self._fleet(), namespace=NAMESPACE)
+        fleet = fleet_of(self.plan, job=self.job, ledger_url=self.ledger_url, region=self.region)
+        await self.kube.create(ROLLOUT_FLEETS, fleet, namespace=NAMESPACE)
         await self._settled()
 
     async def tear_down(self) -> None:
@@ -99,14 +122,19 @@ class BenchBed:
         await self._held.aclose()
         for resource, name in ((ROLLOUT_FLEETS, NAME), (CONFIG_MAPS, f"headrace-journal-{NAME}")):
             await self._delete(resource, name, NAMESPACE)
-        await self.aws.call("autoscaling", "DeleteAutoScalingGroup", AutoScalingGroupName=NAME, ForceDelete=True)
-        listed = await self.kube.list(NODES, label_selector=f"headrace.dev/bench={NAME}")
+        for pool in self.plan.groups:
+            await self.aws.call(
+                "autoscaling", "DeleteAutoScalingGroup", AutoScalingGroupName=pool.name, ForceDelete=True
+            )
+        pods = await self.kube.list(PODS, namespace=NAMESPACE)
+        await each(self._delete(PODS, pod["metadata"]["name"], NAMESPACE) for pod in pods.items)
+        listed = await self.kube.list(NODES, label_selector=f"{BENCH_LABEL}={NAME}")
         await each(self._delete(NODES, node["metadata"]["name"], None) for node in listed.items)
 
     async def _check(self) -> None:
         nodes = (await self.kube.list(NODES)).items
         strangers = [
-            node["metadata"]["name"] for node in nodes if _KWOK not in (node["metadata"].get("annotations") or {})
+            node["metadata"]["name"] for node in nodes if KWOK not in (node["metadata"].get("annotations") or {})
         ]
         if strangers:
             raise NotABed(
@@ -138,195 +166,139 @@ class BenchBed:
         made = await self.aws.call("sqs", "CreateQueue", QueueName=NAME, tags=tags)
         self.queue_url = made["QueueUrl"]
 
-    async def _group(self) -> None:
-        data = {
-            "InstanceType": TYPE,
-            "ImageId": "ami-0123456789abcdef0",
-            "InstanceMarketOptions": {"MarketType": "spot"},
-        }
+    async def _group(self, pool: BenchPool) -> None:
         template = await self.aws.call(
             "ec2",
             "CreateLaunchTemplate",
-            LaunchTemplateName=f"{NAME}-{self.clock.now_s():.0f}",
-            LaunchTemplateData=data,
+            LaunchTemplateName=f"{pool.name}-{self.clock.now_s():.0f}",
+            LaunchTemplateData=template_of(pool),
         )
         await self.aws.call(
             "autoscaling",
             "CreateAutoScalingGroup",
-            AutoScalingGroupName=NAME,
+            AutoScalingGroupName=pool.name,
             LaunchTemplate={"LaunchTemplateId": template["LaunchTemplate"]["LaunchTemplateId"], "Version": "$Latest"},
             MinSize=0,
-            MaxSize=3 * self.nodes,
-            DesiredCapacity=self.nodes,
-            AvailabilityZones=[self.region + ZONE_LETTER],
+            MaxSize=_ROOM * max(pool.nodes, self.plan.ceiling - self.plan.nodes, 1),
+            DesiredCapacity=pool.nodes,
+            AvailabilityZones=[self.region + pool.zone_letter],
             NewInstancesProtectedFromScaleIn=True,
         )
         await self.aws.call(
-            "autoscaling", "SuspendProcesses", AutoScalingGroupName=NAME, ScalingProcesses=["AZRebalance"]
+            "autoscaling", "SuspendProcesses", AutoScalingGroupName=pool.name, ScalingProcesses=["AZRebalance"]
         )
-        for _ in range(int(_PATIENCE_S)):
-            self.instances = await self._in_service()
-            if len(self.instances) == self.nodes:
-                return
-            await self.clock.sleep(1.0)
-        raise NotABed(f"{len(self.instances)} of {self.nodes} instances are in service")
 
-    async def _in_service(self) -> tuple[str, ...]:
-        found = await self.aws.call("autoscaling", "DescribeAutoScalingGroups", AutoScalingGroupNames=[NAME])
+    async def _fill(self, pool: BenchPool) -> None:
+        """Wait until a group is as large as it is to be, and have all of it join."""
+        found: Sequence[str] = ()
+        for _ in range(int(_PATIENCE_S)):
+            found = await self.in_service(pool)
+            if len(found) == pool.nodes:
+                break
+            await self.clock.sleep(1.0)
+        else:
+            raise NotABed(f"{len(found)} of {pool.nodes} instances are in service in {pool.name}")
+        await each(self.join(instance, pool) for instance in found)
+
+    async def in_service(self, pool: BenchPool) -> tuple[str, ...]:
+        """Ids of a group's instances that are up."""
+        found = await self.aws.call("autoscaling", "DescribeAutoScalingGroups", AutoScalingGroupNames=[pool.name])
         members = found["AutoScalingGroups"][0]["Instances"]
         return tuple(each["InstanceId"] for each in members if each["LifecycleState"] == "InService")
 
-    async def _join(self) -> None:
-        zone = self.region + ZONE_LETTER
-        await each(self.kube.create(NODES, node_of(instance, zone)) for instance in self.instances)
+    async def join(self, instance: str, pool: BenchPool) -> None:
+        """An instance becomes a node, with a pod and a worker where the plan has them."""
+        settled = self.plan.settled and self.controller is None and pool != self.plan.trainers
+        labels = fleet_labels(pool.name) if settled else {}
+        await self.kube.create(NODES, node_of(instance, self.region + pool.zone_letter, pool.market, labels))
+        if pool == self.plan.trainers:
+            await self.kube.create(PODS, trainer_pod_of(instance), namespace=NAMESPACE)
+            return
+        if self.plan.pods:
+            await self.kube.create(PODS, pod_of(instance, self._owner), namespace=NAMESPACE)
+        if self.workers is not None:
+            self.workers.add(WorkerIdentity(worker=worker_name(instance), replica_id=instance, instance_id=instance))
+        self.instances[instance] = pool
+
+    async def leave(self, instance: str) -> None:
+        """An instance has gone: so have its worker, its pod and its node."""
+        self.instances.pop(instance, None)
+        if self.workers is not None:
+            self.workers.leave(worker_name(instance))
+        if self.plan.pods:
+            await self._delete(PODS, pod_name(instance), NAMESPACE)
+        await self._delete(NODES, node_name(instance), None)
 
     def _work(self) -> None:
-        """A worker on every node, each busy; what replaces them joins nothing: launches are asked for, no more."""
-        workers = MultiplexedWorkers(
-            self.open_ledger,
-            self.clock,
-            WorkerSettings(units_at_once=1, unit_s=30.0, beat_s=max(2.0, self.nodes / 100)),
-        )
-        for instance in self.instances:
-            workers.add(WorkerIdentity(worker=f"w-{instance}", replica_id=instance, instance_id=instance))
-        trainer = EatingTrainer(self.open_ledger, self.clock, batches_per_s=1.0)
-        workers.start()
+        """Workers for whatever joins, and a trainer."""
+        self.workers = MultiplexedWorkers(self.open_ledger, self.clock, self.plan.workers)
+        trainer = EatingTrainer(self.open_ledger, self.clock, batches_per_s=self.plan.batches_per_s)
+        self.workers.start()
         trainer.start()
-        self._held.callback(workers.stop)
+        self._held.callback(self.workers.stop)
         self._held.callback(trainer.stop)
 
     async def _controller(self) -> None:
         folder = Path(self._held.enter_context(tempfile.TemporaryDirectory(prefix="headrace-bench-")))
         self.folder = folder
         port = _free_port()
-        file = folder / "controller.yaml"
-        file.write_text(yaml.safe_dump(self._settings(folder, port)))
-        words = ["run", "--cluster", "-f", str(file), "--kubeconfig", str(self.kubeconfig)]
-        log = self._held.enter_context((folder / "controller.log").open("wb"))
-        process = subprocess.Popen(  # noqa: ASYNC220 - started once, and not waited for here
-            [sys.executable, "-m", "scaler.cli", *words], stdout=log, stderr=log, env=dict(os.environ)
+        settings: dict[str, Any] = settings_of(
+            region=self.region,
+            endpoint=self.endpoint,
+            queue_url=self.queue_url,
+            state_dir=str(folder / "state"),
+            port=port,
         )
-        self._held.callback(_end, process)
+        file = folder / "controller.yaml"
+        file.write_text(yaml.safe_dump(settings))
+        words = ["run", "--cluster", "-f", str(file), "--kubeconfig", str(self.kubeconfig)]
+        log = self._held.enter_context(self.log.open("wb"))
+        self.controller = subprocess.Popen(  # noqa: ASYNC220 - started once, and not waited for here
+            [sys.executable, "-m", "scaler.cli", *words], stdout=log, stderr=log, env=os.environ | self.plan.variables
+        )
+        self._held.callback(_end, self.controller)
         self.metrics_url = f"http://127.0.0.1:{port}/metrics"
 
-    def _settings(self, folder: Path, port: int) -> dict[str, Any]:
-        return {
-            "apiVersion": "headrace.dev/v1alpha1",
-            "kind": "Controller",
-            "metadata": {"name": NAME},
-            "spec": {
-                "namespaces": [NAMESPACE],
-                "aws": {"region": self.region, "endpointUrl": self.endpoint},
-                "notices": {"queue": {"url": self.queue_url}, "instanceStatus": False},
-                "election": {"namespace": NAMESPACE, "name": NAME},
-                "listen": f"127.0.0.1:{port}",
-                "stateDir": str(folder / "state"),
-            },
-        }
+    @property
+    def log(self) -> Path:
+        """Where the controller's lines are, once it has been started."""
+        if self.folder is None:
+            raise NotABed("no controller has been started")
+        return self.folder / "controller.log"
 
-    def _fleet(self) -> Json:
-        """A fleet that wants exactly what is there, and replaces what goes."""
-        pool = {
-            "name": "spot",
-            "launchTimeout": "1h",
-            "provider": {
-                "type": "auto_scaling_group",
-                "group": NAME,
-                "workerSet": {"type": "daemon_set", "name": NAME},
-            },
-            "offerings": [
-                {
-                    "instanceType": TYPE,
-                    "zone": self.region + ZONE_LETTER,
-                    "capacityType": "spot",
-                    "priceUsdPerH": "10.00",
-                }
-            ],
-        }
-        rails = {"floor": self.nodes, "ceiling": self.nodes}
-        stage = {
-            "name": "rollout",
-            "policy": {"type": "static", "replicas": self.nodes},
-            "guardRails": rails,
-            "pools": [pool],
-        }
-        job = {"name": self.job, "groupSize": 4, "batchGroups": 8, "maxStaleness": 1000, "maxConcurrent": 100_000}
-        spec = {
-            "spendCapUsdPerH": "1000000.00",
-            "dryRun": False,
-            "job": job,
-            "ledger": {"type": "valkey", "url": self.ledger_url},
-            "stages": [stage],
-        }
-        return {
-            "apiVersion": ROLLOUT_FLEETS.api_version,
-            "kind": ROLLOUT_FLEETS.kind,
-            "metadata": {"name": NAME, "namespace": NAMESPACE},
-            "spec": spec,
-        }
+    async def ready(self) -> int | None:
+        """Replicas that the fleet's status counts as ready."""
+        found = await self.kube.get(ROLLOUT_FLEETS, NAME, namespace=NAMESPACE)
+        ready: int | None = (found.get("status") or {}).get("ready")
+        return ready
 
     async def _settled(self) -> None:
         """Until the controller counts every worker as ready."""
         ready = None
         for _ in range(int(_PATIENCE_S)):
-            found = await self.kube.get(ROLLOUT_FLEETS, NAME, namespace=NAMESPACE)
-            ready = (found.get("status") or {}).get("ready")
-            if ready == self.nodes:
+            ready = await self.ready()
+            if ready is not None and ready >= self.plan.nodes:
                 return
             await self.clock.sleep(1.0)
-        raise NotABed(f"the controller sees {ready} of {self.nodes} replicas ready; {self.last_words()}")
+        raise NotABed(f"the controller sees {ready} of {self.plan.nodes} replicas ready; {self.last_words()}")
 
     def last_words(self) -> str:
         """What the controller said last."""
-        said = (self.folder / "controller.log").read_text()[-_LAST_WORDS:] if self.folder else ""
+        said = self.log.read_text()[-_LAST_WORDS:] if self.folder else ""
         return f"its last words:\n{said}"
 
-    async def api_requests(self) -> Mapping[str, float]:
-        """Requests that the controller has sent to the API server, by verb and resource."""
+    async def requests(self, of: str) -> Mapping[str, float]:
+        """Requests that the controller has sent to the API server (`api`) or to AWS (`aws`), by its labels of them."""
         try:
             async with aiohttp.ClientSession() as session, session.get(self.metrics_url) as answer:
-                return _samples(await answer.text(), "headrace_api_requests_total")
+                return _samples(await answer.text(), f"headrace_{of}_requests_total")
         except aiohttp.ClientError as error:
             raise NotABed(f"the controller does not answer ({error}); {self.last_words()}") from error
 
 
-def node_of(instance_id: str, zone: str) -> Json:
-    """The node of an instance, as EKS registers one; kwok takes it for its own."""
-    room = {"cpu": "192", "memory": "2048Gi", "pods": "110", "nvidia.com/gpu": "8"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": f"bench-{instance_id}",
-            "labels": {
-                "headrace.dev/bench": NAME,
-                "kubernetes.io/os": "linux",
-                "topology.kubernetes.io/zone": zone,
-                "node.kubernetes.io/instance-type": TYPE,
-                "eks.amazonaws.com/capacityType": "SPOT",
-            },
-            "annotations": {_KWOK: "fake"},
-        },
-        "spec": {"providerID": f"aws:///{zone}/{instance_id}"},
-        "status": {"capacity": room, "allocatable": room},
-    }
-
-
-def notice_of(instance_id: str, at: str) -> str:
-    """The message of a Spot interruption, as EventBridge puts it into a queue."""
-    return json.dumps(
-        {
-            "version": "0",
-            "id": f"bench-{instance_id}",
-            "detail-type": "EC2 Spot Instance Interruption Warning",
-            "source": "aws.ec2",
-            "account": "123456789012",
-            "time": at,
-            "region": "us-east-1",
-            "resources": [],
-            "detail": {"instance-id": instance_id, "instance-action": "terminate"},
-        }
-    )
+def worker_name(instance: str) -> str:
+    """Of the worker on an instance."""
+    return f"w-{instance}"
 
 
 async def each(calls: Any) -> None:
@@ -342,17 +314,9 @@ async def each(calls: Any) -> None:
             group.create_task(one(call))
 
 
-def _daemon_set() -> Json:
-    """The worker set that the fleet names; it selects no node: the bench's workers are clients of the ledger."""
-    labels = {"app": NAME}
-    container = {"name": "worker", "image": "worker"}
-    spec = {"nodeSelector": {"headrace.dev/bench": "none"}, "containers": [container]}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": NAME, "namespace": NAMESPACE},
-        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
-    }
+def added(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """By how much each count has grown."""
+    return {key: value - before.get(key, 0.0) for key, value in after.items()}
 
 
 def _samples(page: str, name: str) -> dict[str, float]:

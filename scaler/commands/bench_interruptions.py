@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from scaler.aws.client import open_aws
-from scaler.commands.bench_bed import NAME, BenchBed, NotABed, each, node_of, notice_of
+from scaler.commands.bench_bed import BenchBed, NotABed, added, each
 from scaler.commands.bench_decide import percentile
+from scaler.commands.bench_objects import NAME, BenchPlan, BenchPool, node_of, notice_of
+from scaler.commands.bench_workers import WorkerSettings
 from scaler.commands.tables import table_of
 from scaler.kube.api import open_api
 from scaler.kube.contract import NODES, KubeApi, KubeError
@@ -70,7 +72,7 @@ async def _measured(options: BenchOptions) -> dict[str, Any]:
         ledger_url=options.ledger,
         job=f"{NAME}-{clock.now_s():.0f}",
         clock=clock,
-        nodes=options.nodes,
+        plan=_plan(options.nodes),
     )
     try:
         try:
@@ -83,9 +85,21 @@ async def _measured(options: BenchOptions) -> dict[str, Any]:
         await aws.close()
 
 
+def _plan(nodes: int) -> BenchPlan:
+    """A fleet that wants exactly what is there, and replaces what goes; what comes joins nothing: launches are asked for."""
+    return BenchPlan(
+        pools=(BenchPool(name=NAME, nodes=nodes),),
+        policy={"type": "static", "replicas": nodes},
+        floor=nodes,
+        ceiling=nodes,
+        workers=WorkerSettings(units_at_once=1, unit_s=30.0, beat_s=max(2.0, nodes / 100)),
+        batches_per_s=1.0,
+    )
+
+
 async def _figures(bed: BenchBed, clock: SystemClock) -> dict[str, Any]:
     floor_s = await _floor(bed, clock)
-    before = await bed.api_requests()
+    before = await bed.requests("api")
     nodes = WatchedNodes(bed.kube, clock)
     watching = asyncio.ensure_future(nodes.run())
     try:
@@ -96,7 +110,7 @@ async def _figures(bed: BenchBed, clock: SystemClock) -> dict[str, Any]:
         watching.cancel()
         await asyncio.wait([watching])
     drained_s = _drained(bed, sent_s)
-    requests = _difference(before, await bed.api_requests())
+    requests = added(before, await bed.requests("api"))
     taints = [tainted_s[each] - sent_s[each] for each in tainted_s]
     drains = [drained_s[each] - sent_s[each] for each in drained_s]
     return {
@@ -122,7 +136,7 @@ def _rounded(values: Sequence[float], ratio: float) -> float | None:
 
 async def _floor(bed: BenchBed, clock: SystemClock) -> list[float]:
     """Bare patches on nodes that nobody else knows: each one's time from the beginning of all."""
-    names = [f"i-{number:017x}" for number in range(bed.nodes)]
+    names = [f"i-{number:017x}" for number in range(bed.plan.nodes)]
     await each(bed.kube.create(NODES, node_of(name, "floor")) for name in names)
     began_s, took = clock.monotonic_s(), list[float]()
 
@@ -151,7 +165,8 @@ async def _send(bed: BenchBed, clock: SystemClock) -> dict[str, float]:
         sent_s.update(dict.fromkeys(instances, now_s))
         await bed.aws.call("sqs", "SendMessageBatch", QueueUrl=bed.queue_url, Entries=entries)
 
-    await each(batch(bed.instances[start : start + _BATCH]) for start in range(0, len(bed.instances), _BATCH))
+    names = tuple(bed.instances)
+    await each(batch(names[start : start + _BATCH]) for start in range(0, len(names), _BATCH))
     return sent_s
 
 
@@ -180,7 +195,3 @@ def _drained(bed: BenchBed, sent_s: Mapping[str, float]) -> dict[str, float]:
         if event.kind is EventKind.WORKER_DRAINED and event.data.get("deadline_s") is not None and instance in sent_s:
             found.setdefault(instance, event.at_s)
     return found
-
-
-def _difference(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-    return {key: value - before.get(key, 0.0) for key, value in after.items()}

@@ -24,7 +24,6 @@ from scaler.model.work import (
     WorkUnit,
 )
 
-_TTL_S = 30.0
 _VERSION_EVERY_S = 0.5
 
 
@@ -38,6 +37,8 @@ class WorkerSettings:
     tokens: int = 16
     beat_s: float = 1.0
     """Between heartbeats of one worker; a drain mark is heard of within it."""
+    ttl_s: float = 30.0
+    """Of a lease."""
 
 
 @dataclass(slots=True)
@@ -152,13 +153,13 @@ class MultiplexedWorkers:
             running_units=len(worker.held),
         )
         beats = [self._beat(held, now_s) for held in worker.held.values()]
-        self._obey(ledger, worker, ledger.heartbeat(name, beats, status, _TTL_S))
+        self._obey(ledger, worker, ledger.heartbeat(name, beats, status, self._settings.ttl_s))
         if worker.draining:
             return
         self._commit(ledger, worker, now_s)
         free = self._settings.units_at_once - len(worker.held)
         if free > 0:
-            reply = ledger.lease(name, free, _TTL_S)
+            reply = ledger.lease(name, free, self._settings.ttl_s)
             worker.held |= {
                 lease.unit.unit_id: _Held(lease, now_s, len(lease.progress.tokens), self._version)
                 for lease in reply.leases

@@ -24,11 +24,10 @@ from scaler.ledger._valkey.readings import (
     census_entry,
     dead_letter_of,
     event_of,
-    pairs,
     report_text,
     settings_text,
     stats_of,
-    worker_of,
+    workers_of,
 )
 from scaler.ledger._valkey.wire import (
     batch_of,
@@ -209,7 +208,7 @@ class ValkeyLedger:
 
     def workers(self) -> tuple[WorkerRecord, ...]:
         """Workers that are live, or went within the last hour."""
-        return tuple(worker_of(pairs(fields), leases) for fields, leases in self._link.call("workers", durable=False))
+        return workers_of(self._link.call("workers", durable=False))
 
     def dead_letters(self) -> tuple[DeadLetter, ...]:
         """Units that failed for good."""

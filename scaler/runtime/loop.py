@@ -1,7 +1,7 @@
 """The loop: observe, decide, persist, act; again after a while, or as soon as something may have changed.
 
 Invariants
-* Level-based: every turn starts from complete lists and readings; a wake-up carries nothing.
+* Level-based: every turn starts from complete lists and readings, each with its age; a wake-up carries nothing.
 * Nothing is decided before ledger and pools have answered once (`Snapshot.synced`), and before launches that an earlier
   controller left unanswered have been repeated with their tokens.
 * A new controller has seen no signal yet: it lowers nothing before they have been fresh to it for as long as configured.
@@ -36,6 +36,7 @@ from scaler.runtime.drain_times import DrainTimes
 from scaler.runtime.executor import Executor, World
 from scaler.runtime.job_rules import JobRules
 from scaler.runtime.journal import Turn, TurnJournal
+from scaler.runtime.laps import Laps
 from scaler.runtime.leadership import always
 from scaler.runtime.marks import Marks, NoMarks, handed_over
 from scaler.runtime.pool_watch import PoolWatch
@@ -140,6 +141,7 @@ class Controller:
         self._seq = 0
         self.wake = asyncio.Event()
         """Set it to start the next turn early."""
+        parts.pools.late = self.wake.set
         self.readout = Readout(leading=True, leader_epoch=parts.leader_epoch)
 
     async def run(self, group: asyncio.TaskGroup) -> None:
@@ -171,16 +173,20 @@ class Controller:
 
     async def turn(self, group: asyncio.TaskGroup) -> Plan:
         """Observe, decide, persist, act."""
-        parts, began_s = self._parts, self._parts.clock.monotonic_s()
+        parts, laps = self._parts, Laps(self._parts.clock)
         spec, digest = parts.config.spec, parts.config.digest
-        world = await self._observe()
+        world = await self._observe(group)
+        laps.end("observe_s")
         snapshot = self._assemble(spec, world)
+        laps.end("assemble_s")
         plan = parts.decide(snapshot, spec, self._memory)
+        laps.end("decide_s")
         if not spec.dry_run:
             parts.executor.intend(plan)
         durable = await self._persist(plan, digest)
+        laps.end("persist_s")
         self._publish(spec, snapshot, plan)
-        parts.metrics.loop_duration.observe(parts.clock.monotonic_s() - began_s)
+        parts.metrics.loop_duration.observe(laps.total_s)
         if self._synced and not spec.dry_run and parts.may_act():
             parts.marks.want(spec, snapshot, plan)
             await parts.executor.act(plan, self._seq, world, group, launches=durable and not spec.paused)
@@ -188,22 +194,25 @@ class Controller:
             await parts.notices.drained(handed_over(snapshot))
         else:
             parts.marks.rest()
+        laps.end("act_s")
         if parts.after_turn is not None:
             parts.after_turn(self.readout)
+        laps.end("tell_s")
+        log.debug("turn", turn_s=laps.total_s, cpu_s=laps.cpu_s, commands=len(plan.commands), **laps.taken_s)
         return plan
 
     async def flush(self) -> None:
         """Write what has been answered since the last turn; for the end of the process."""
         self._seq = (await self._parts.journal.commit(self._changes(None))).seq
 
-    async def _observe(self) -> World:
+    async def _observe(self, beside: asyncio.TaskGroup) -> World:
         parts = self._parts
         actors = await parts.actors.current()
         if not parts.ledger.away:
             await parts.rules.apply()  # a store that hangs holds a turn up once, not twice
         async with asyncio.TaskGroup() as group:
             ledger = group.create_task(parts.ledger.poll())
-            group.create_task(parts.pools.poll(actors))
+            group.create_task(parts.pools.poll(actors, beside))
             group.create_task(parts.notices.poll())
         for source in set(parts.signals.values()):
             await source.poll()

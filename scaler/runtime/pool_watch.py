@@ -1,11 +1,16 @@
 """Lists every pool at once, each with its own time-out; keeps the last complete list of each.
 
+Policy: a list of thousands of instances takes seconds, and no decision waits for it longer than a moment: it goes on beside the
+loop, one of a pool at a time, and the turn is made on the list before. One that comes late and tells something new wakes
+the loop. How old a list is stands in it (`listed_at_s`), and the engine holds on one that is too old.
+
 An adapter that fails in any way, its own faults included, is a pool that could not be listed: its list grows old, which
 the engine sees, and no other pool waits for it.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import structlog
 
@@ -13,42 +18,80 @@ from scaler.act.base import OfferingFacts, PoolActor, PoolObservation, PoolUnava
 
 log = structlog.get_logger()
 
+PATIENCE_S = 0.2
+"""So long a turn waits for lists: those of small pools are there by then."""
+_Task = asyncio.Task[None]
+
+
+def _nobody() -> None:
+    """Where nobody is to be woken."""
+
 
 class PoolWatch:
     """The last complete list of each pool."""
 
-    def __init__(self, time_out_s: float = 10.0) -> None:
+    def __init__(self, time_out_s: float = 30.0, patience_s: float = PATIENCE_S) -> None:
         self._time_out_s = time_out_s
+        self._patience_s = patience_s
+        self._under_way: dict[str, tuple[PoolActor, _Task]] = {}
+        self._waited_for = False
+        self.late: Callable[[], None] = _nobody
+        """Hears of a list that came when no turn waited for it, and is not the one before."""
         self.observations: dict[str, PoolObservation] = {}
         self.failures_in_a_row: dict[str, int] = {}
         self.facts: dict[str, Mapping[str, OfferingFacts]] = {}
         """What each pool's provider told last of its offerings."""
 
-    async def poll(self, actors: Mapping[str, PoolActor]) -> None:
-        """List all pools; forget those that are not in the fleet any more."""
+    async def poll(self, actors: Mapping[str, PoolActor], group: asyncio.TaskGroup) -> None:
+        """Have all pools listed, in `group`, and wait for it a while; forget those that are not in the fleet any more."""
         for name in self.observations.keys() - actors.keys():
             del self.observations[name]
             self.facts.pop(name, None)
-        async with asyncio.TaskGroup() as group:
-            for name, actor in actors.items():
-                group.create_task(self._list(name, actor))
+        under_way = {name: self._listing(name, actor, group) for name, actor in actors.items()}
+        self._under_way = {name: (actors[name], task) for name, task in under_way.items()}
+        if under_way:
+            self._waited_for = True
+            try:
+                await asyncio.wait(under_way.values(), timeout=self._patience_s)
+            finally:
+                self._waited_for = False
+
+    def _listing(self, name: str, actor: PoolActor, group: asyncio.TaskGroup) -> _Task:
+        """The list that is being made of a pool; one by an actor that is no more is left to itself."""
+        whose, task = self._under_way.get(name, (None, None))
+        if task is not None and whose is actor and not task.done():
+            return task
+        return group.create_task(self._list(name, actor))
 
     async def _list(self, name: str, actor: PoolActor) -> None:
         try:
             async with asyncio.timeout(self._time_out_s):
-                self.observations[name] = await actor.observe()
-                self.facts[name] = actor.facts()
+                listed = await actor.observe()
+            facts = actor.facts()
         except (PoolUnavailable, TimeoutError, OSError) as error:
             self._failed(name, repr(error))
         except Exception as error:
             log.exception("pool_adapter_broken", pool=name)
             self._failed(name, repr(error))
         else:
+            if self._under_way.get(name, (None, None))[0] is actor:
+                self._take(name, listed, facts)
             if self.failures_in_a_row.pop(name, 0):
                 log.info("pool_back", pool=name)
+
+    def _take(self, name: str, listed: PoolObservation, facts: Mapping[str, OfferingFacts]) -> None:
+        before = self.observations.get(name)
+        self.observations[name], self.facts[name] = listed, facts
+        if not self._waited_for and not _tells_the_same(before, listed):
+            self.late()
 
     def _failed(self, name: str, error: str) -> None:
         failures = self.failures_in_a_row.get(name, 0) + 1
         self.failures_in_a_row[name] = failures
         if failures == 1:
             log.warning("pool_away", pool=name, error=error)
+
+
+def _tells_the_same(before: PoolObservation | None, now: PoolObservation) -> bool:
+    """Whether a decision on one could be no other than on the other, but for their age."""
+    return before is not None and replace(before, listed_at_s=now.listed_at_s) == now

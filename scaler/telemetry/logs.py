@@ -1,13 +1,18 @@
 """Logs: a constant event name and keys, JSON where nobody reads along.
 
-Policy: `info` for what changed, `warning` where a person should look, `error` where a promise is at risk. No message is
-formatted, so that every event can be searched for by its name.
+Policy: `info` for what changed, `warning` where a person should look, `error` where a promise is at risk; `debug`, which
+`HEADRACE_LOG=debug` shows, for what repeats with every turn. No message is formatted, so that every event can be searched for
+by its name.
 """
 
+import os
 import sys
 from typing import TextIO
 
 import structlog
+
+LEVEL_VARIABLE = "HEADRACE_LOG"
+_LEVELS = ("debug", "info", "warning", "error")
 
 
 def configure_logs(stream: TextIO | None = None) -> None:
@@ -24,7 +29,13 @@ def configure_logs(stream: TextIO | None = None) -> None:
             structlog.processors.format_exc_info,
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger("info"),
+        wrapper_class=structlog.make_filtering_bound_logger(_level()),
         logger_factory=structlog.PrintLoggerFactory(out),
         cache_logger_on_first_use=False,
     )
+
+
+def _level() -> str:
+    """As the environment says; what is no level is `info`."""
+    asked = os.environ.get(LEVEL_VARIABLE, "").lower()
+    return asked if asked in _LEVELS else "info"

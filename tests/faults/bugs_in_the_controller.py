@@ -1,5 +1,6 @@
 """Bugs planted in the controller: deciding, draining, observing, running; and in the worker that is drained."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -228,10 +229,10 @@ def plans_are_carried_out_before_they_are_persisted(patch: pytest.MonkeyPatch) -
         self._memory, late[self] = args[0].memory, args
         return True
 
-    async def write(self: Controller) -> Any:
+    async def write(self: Controller, beside: asyncio.TaskGroup) -> Any:
         if self in late:
             await persist(self, *late.pop(self))
-        return await observe(self)
+        return await observe(self, beside)
 
     patch.setattr(Controller, "_persist", remember)
     patch.setattr(Controller, "_observe", write)

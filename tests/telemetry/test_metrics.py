@@ -144,3 +144,15 @@ def test_logs_are_json_with_a_constant_event_where_nobody_reads_along() -> None:
     structlog.get_logger().warning("pool_away", pool="p")
     line = json.loads(out.getvalue())
     assert (line["event"], line["pool"], line["level"]) == ("pool_away", "p", "warning")
+
+
+@pytest.mark.usefixtures("plain_logs")
+@pytest.mark.parametrize(("level", "told"), [("debug", True), ("DEBUG", True), ("", False), ("loud", False)])
+def test_what_repeats_with_every_turn_is_told_where_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, level: str, told: bool
+) -> None:
+    monkeypatch.setenv("HEADRACE_LOG", level)
+    out = io.StringIO()
+    configure_logs(out)
+    structlog.get_logger().debug("turn", turn_s=0.1)
+    assert ("turn_s" in out.getvalue()) is told

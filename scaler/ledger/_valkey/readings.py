@@ -4,6 +4,7 @@ import dataclasses
 import json
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from scaler.ledger.contract import CensusEntry, DeadLetter, LedgerRefused, UnitState
@@ -48,6 +49,8 @@ _RETURNS = (
     ReleaseReason.EXPIRED,
     ReleaseReason.SUPERSEDED,
 )
+_SILENT = WorkerStatus(ready=False)
+"""Of a worker that has said nothing of itself yet."""
 _TEXT_DATA = frozenset({"reason", "owner", "digest"})
 
 
@@ -119,22 +122,31 @@ def _drops(counts: Mapping[str, str]) -> dict[str, dict[str, int]]:
     return drops
 
 
-def worker_of(fields: Mapping[str, str], leases: int) -> WorkerRecord:
-    """A worker's record."""
+def workers_of(text: bytes) -> tuple[WorkerRecord, ...]:
+    """The workers' records in their JSON: of each its hash as the server sends it, and how many units it holds."""
+    return tuple(_worker(dict(zip(flat[::2], flat[1::2], strict=True)), leases) for flat, leases in json.loads(text))
+
+
+def _worker(fields: Mapping[str, str], leases: int) -> WorkerRecord:
     mark = None
     if "deadline" in fields:
         mark = DrainMark(deadline_s=float(fields["deadline"]), reason=fields["reason"], epoch=int(fields["epoch"]))
     return WorkerRecord(
-        identity=WorkerIdentity(**json.loads(fields["identity"])),
+        identity=_identity(fields["identity"]),
         incarnation=int(fields["incarnation"]),
         registered_at_s=float(fields["registered"]),
         last_seen_at_s=float(fields["seen"]),
-        status=WorkerStatus(**json.loads(fields["status"])) if "status" in fields else WorkerStatus(ready=False),
+        status=WorkerStatus(**json.loads(fields["status"])) if "status" in fields else _SILENT,
         drain=mark,
         leases=leases,
         committed_samples=int(fields["committed"]),
         gone="gone" in fields,
     )
+
+
+@lru_cache(maxsize=1 << 14)  # a worker says who it is once, and is read every few seconds
+def _identity(text: str) -> WorkerIdentity:
+    return WorkerIdentity(**json.loads(text))
 
 
 def dead_letter_of(text: bytes) -> DeadLetter:

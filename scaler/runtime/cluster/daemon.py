@@ -29,6 +29,7 @@ from scaler.kube.indexes import WatchedNodes, WatchedPods
 from scaler.kube.lease import LeaderElector
 from scaler.model.clock import Clock
 from scaler.runtime.cluster.fleet import FleetRunner
+from scaler.runtime.cluster.heap import settle_heap
 from scaler.runtime.cluster.notice_hub import NoticeHub
 from scaler.runtime.cluster.owners import Owners
 from scaler.runtime.cluster.shared import Muster, Shared
@@ -127,6 +128,7 @@ class ClusterDaemon:
             group.create_task(nodes.run())
             group.create_task(pods.run())
             group.create_task(fleets.run())
+            group.create_task(settle_heap(nodes, pods, clock))
             log.info("standby", lease=f"{spec.election.namespace}/{spec.election.name}", identity=elector.identity)
             sources = await self._sources(kube, aws, nodes, owners)
             epoch = await elector.acquire()

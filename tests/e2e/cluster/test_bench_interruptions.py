@@ -15,7 +15,7 @@ _NODES = 20
 
 async def test_every_node_is_tainted_and_every_worker_told() -> None:
     require("kwok")
-    done = await asyncio.to_thread(run, _NODES, quiet=True)
+    done = await asyncio.to_thread(run, "interruptions", _NODES, quiet=True)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     assert (figures["notices"], figures["tainted"], figures["drained"]) == (_NODES, _NODES, _NODES)
