@@ -185,7 +185,8 @@ class Controller:
         if self._synced and not spec.dry_run and parts.may_act():
             parts.marks.want(spec, snapshot, plan)
             await parts.executor.act(plan, self._seq, world, group, launches=durable and not spec.paused)
-            await parts.notices.recorded(parts.marks.recorded(snapshot, durable=durable))
+            gone = self._lives.surely_gone(snapshot.now_s)
+            await parts.notices.recorded(parts.marks.recorded(snapshot, durable=durable) | gone)
             await parts.notices.drained(handed_over(snapshot))
         else:
             parts.marks.rest()

@@ -66,6 +66,11 @@ class ManagedBed(Bed):
         tag = "eks:nodegroup-name"
         return {one.instance_id for one in self.sim.instances.by_id.values() if one.tags.get(tag) == GROUP}
 
+    def has_left(self, instance_id: str, by_s: float) -> bool:
+        """Whether its workers had said goodbye by then, told by the ledger or by SIGTERM: EKS evicts as well as we drain."""
+        lives = [life for life in self.lives.values() if life.instance_id == instance_id]
+        return all((life.left_s or float("inf")) <= by_s or self.handed_over(instance_id, by_s) for life in lives)
+
     def written(self) -> list[Call]:
         """What the controller had AWS change, done or refused."""
         calls = list(self.sim.log.calls)

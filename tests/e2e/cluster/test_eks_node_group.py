@@ -27,6 +27,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 _TRAINERS = 3
 _CEILING, _FLOOR = 8, 2
 _AT_RISK, _TAKEN = 2, 3
+_READY_IN_S = 10.0, 12.0
+"""From the launch of what stands in for a recommended one: minutes, on AWS."""
 _ALLOWED = {
     ("autoscaling", "LaunchInstances"),
     ("autoscaling", "SetInstanceProtection"),
@@ -60,6 +62,7 @@ async def test_floor_ceiling_recommendations_notices_and_floor_again(tmp_path: P
 
         await bed.change(policy={"type": "static", "replicas": _FLOOR})
         await bed.until("the floor again", lambda: len(bed.launched()) == len(bed.replicas()) == _FLOOR, 120)
+        await bed.until("EKS lets the others go", lambda: len(bed.sim.running(bed.behind)) == _FLOOR)
         _ended_as_they_should(bed, at_risk | taken)
         _called_what_it_may(bed)
         await bed.until("no message is left", lambda: bed.sim.queues.by_name["notices"].messages == {}, 90)
@@ -69,13 +72,17 @@ async def test_floor_ceiling_recommendations_notices_and_floor_again(tmp_path: P
 
 
 async def _recommended(bed: ManagedBed) -> set[str]:
-    """EC2 recommends to rebalance some: each is replaced by EKS, hands over, and is ended by EKS."""
+    """EC2 recommends to rebalance some: EKS replaces each, it hands over before EKS evicts it, and EKS ends it."""
     at_risk = set(sorted(bed.launched())[:_AT_RISK])
+    quick, bed.sim.settings.eks_join_delay_s = bed.sim.settings.eks_join_delay_s, _READY_IN_S
     bed.sim.fate.recommend(at_risk)
     await _replaced_once(bed, at_risk, at_risk)
-    ended = bed.sim.ended(at_risk)
-    assert {each.by for each in ended} == {EndedBy.EKS}
-    assert [each.instance_id for each in ended if not bed.handed_over(each.instance_id, each.at_s)] == []
+    bed.sim.settings.eks_join_delay_s = quick
+    assert {each.by for each in bed.sim.ended(at_risk)} == {EndedBy.EKS}
+    assert bed.tainted_ever == at_risk
+    lives = [life for life in bed.lives.values() if life.instance_id in at_risk]
+    assert len(lives) == len(at_risk)
+    assert all(bed.handed_over(life.instance_id, life.told_s or 0.0) for life in lives)
     return at_risk
 
 
@@ -87,7 +94,7 @@ async def _taken_back(bed: ManagedBed, before: set[str]) -> set[str]:
     await _replaced_once(bed, taken, before | taken)
     ended = bed.sim.ended(taken)
     assert {each.by for each in ended} <= {EndedBy.EKS, EndedBy.SPOT}
-    assert [each.instance_id for each in ended if not bed.handed_over(each.instance_id, each.at_s)] == []
+    assert [each.instance_id for each in ended if not bed.has_left(each.instance_id, each.at_s)] == []
     return taken
 
 
