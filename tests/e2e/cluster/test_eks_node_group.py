@@ -28,7 +28,7 @@ _TRAINERS = 3
 _CEILING, _FLOOR = 8, 2
 _AT_RISK, _TAKEN = 2, 3
 _READY_IN_S = 10.0, 12.0
-"""From the launch of what stands in for a recommended one: minutes, on AWS."""
+"""From the launch of what stands in for another: minutes, on AWS."""
 _ALLOWED = {
     ("autoscaling", "LaunchInstances"),
     ("autoscaling", "SetInstanceProtection"),
@@ -56,6 +56,7 @@ async def test_floor_ceiling_recommendations_notices_and_floor_again(tmp_path: P
         await bed.until("the floor", lambda: bed.serving(set()) >= _FLOOR)
         await bed.until("the ceiling", lambda: bed.serving(set()) == _CEILING, 120)
 
+        bed.sim.settings.eks_join_delay_s = _READY_IN_S
         at_risk = await _recommended(bed)
         taken = await _taken_back(bed, at_risk)
         assert len(bed.sim.log.of("LaunchInstances", refused=False)) == _CEILING, "replacements come by themselves"
@@ -74,10 +75,8 @@ async def test_floor_ceiling_recommendations_notices_and_floor_again(tmp_path: P
 async def _recommended(bed: ManagedBed) -> set[str]:
     """EC2 recommends to rebalance some: EKS replaces each, it hands over before EKS evicts it, and EKS ends it."""
     at_risk = set(sorted(bed.launched())[:_AT_RISK])
-    quick, bed.sim.settings.eks_join_delay_s = bed.sim.settings.eks_join_delay_s, _READY_IN_S
     bed.sim.fate.recommend(at_risk)
     await _replaced_once(bed, at_risk, at_risk)
-    bed.sim.settings.eks_join_delay_s = quick
     assert {each.by for each in bed.sim.ended(at_risk)} == {EndedBy.EKS}
     assert bed.tainted_ever == at_risk
     lives = [life for life in bed.lives.values() if life.instance_id in at_risk]
