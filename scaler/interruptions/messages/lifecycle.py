@@ -37,7 +37,7 @@ def direct(fields: Mapping[str, Any], sent_at_s: float) -> Event | None:
 
 
 def parse(event: Event) -> Told | Ignored | TestNotification:
-    """The notice, with its hook if that is for us to complete; `Wrong` where transition, instance, group or hook is unreadable."""
+    """The notice, with its hook if we complete that; `Wrong` where transition, instance, group or hook cannot be read."""
     transition = event.text("LifecycleTransition")
     if TEST in (transition, event.text("Event")):
         return TestNotification()
