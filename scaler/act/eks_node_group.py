@@ -17,8 +17,9 @@ Races, one by one.
   working nodes, as EKS does not protect new instances. Ours are protected with the next launch or end once they are in
   service, so that its scale-in finds few; what it finds before, no call of ours can prevent.
 
-How it is lowered: a named instance with decrement on its Auto Scaling group, after drain and pod; EKS's own hook then lets it go.
-Noticed instances are left to EKS (`Duties.detaches` is False), so `detach` does nothing.
+How it is lowered: a named instance with decrement on its Auto Scaling group, after drain and pod. EKS's own hook then drains what
+else is on the node and lets the instance go; it is never completed by us. Noticed instances are left to EKS (`Duties.detaches`
+is False), so `detach` does nothing.
 
 Refused: several zones (EKS's AZRebalance cannot be suspended and ends instances that work) unless that is accepted; several
 instance types or another way of buying than the offerings say; what else writes the count. EKS puts Cluster Autoscaler's
@@ -170,7 +171,7 @@ class EksNodeGroupPool:
                 reading, around, settings.offerings, tags_accepted=settings.accept_autoscaler_tags
             )
 
-        return GroupPool(site_of(settings, place, self._pool, judge), falls_back=True)
+        return GroupPool(site_of(settings, place, self._pool, judge), falls_back=True, completes_hooks=False)
 
     def _refused(self, described: Mapping[str, Any], reading: Reading) -> str | None:
         """What speaks against acting on this node group, by EKS's own account."""

@@ -40,6 +40,8 @@ class OfferingView:
     """Last refusal for capacity since the last success."""
     refusals: int = 0
     """Refusals in a row."""
+    refused_because: str = ""
+    """The provider's words for the last one, where it had any."""
     reclaiming_at_s: float | None = None
     """Last interruption notice or loss seen there."""
 

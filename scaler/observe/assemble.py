@@ -39,6 +39,8 @@ class Facts:
     signals: Mapping[str, Signals]
     gone: Mapping[str, tuple[Instance, ...]]
     """Instances that were listed and are not any more, by pool."""
+    ended: frozenset[str] = frozenset()
+    """Replicas whose end was under way before these lists were made: one that is gone from them went by our choice."""
     workers_since_s: float | None = None
     """Since when the ledger could be asked without a gap; see `StageView`."""
 
@@ -98,7 +100,8 @@ def _all_replicas(pool: PoolSpec, facts: Facts, join: Join, replacements: Replac
     if missing is not None:
         return [*views, *to_come(pool, views, facts.now_s, missing)]
     chosen = {replica_id for replica_id, order in facts.orders.items() if order.noticed_at_s is None}
-    return [*views, *replacements.look(pool, views, facts.now_s, chosen | facts.ending)]
+    to_come_by_themselves = replacements.look(pool, views, facts.now_s, chosen | facts.ending | facts.ended)
+    return [*replacements.noticed(pool.name, views), *to_come_by_themselves]
 
 
 def _replicas(pool: str, facts: Facts, join: Join) -> list[ReplicaView]:

@@ -14,6 +14,8 @@ from scaler.observe.offerings import OfferingMemory
 
 _REMEMBER_GONE_S = 600.0
 """By then the leases of a worker whose instance went have long run out."""
+_SURELY_GONE_S = 10.0
+"""A list may leave one out for a moment."""
 _LEAVING = frozenset({ReplicaPhase.DRAINING, ReplicaPhase.DRAINED, ReplicaPhase.TERMINATING})
 
 
@@ -35,6 +37,15 @@ class Lives:
     def gone(self) -> dict[str, tuple[Instance, ...]]:
         """Instances that were listed and are not any more, by pool."""
         return {pool: tuple(instance for _, instance in gone.values()) for pool, gone in self._gone.items()}
+
+    def surely_gone(self, now_s: float) -> frozenset[str]:
+        """Ids of those that have been missing for a while: nothing is left to be done about a notice of theirs."""
+        return frozenset(
+            instance_id
+            for gone in self._gone.values()
+            for instance_id, (at_s, _) in gone.items()
+            if now_s - at_s >= _SURELY_GONE_S
+        )
 
     def listed(self, pools: Mapping[str, PoolObservation], now_s: float, leaving: frozenset[str]) -> None:
         """Take the newest complete list of each pool. `leaving`: replicas told to go since the last look."""

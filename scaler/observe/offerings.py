@@ -29,14 +29,16 @@ def _way_of_buying(offering_id: str) -> str:
 class _Record:
     refused_at_s: float | None = None
     refusals: int = 0
+    why: str = ""
     stillborn: int = 0
     reclaiming_at_s: float | None = None
 
 
 def _both(one: _Record, other: _Record) -> _Record:
     """Of two rows of refusals the latest and the longest: an old, long one must not hide a new one."""
-    times = [each.refused_at_s for each in (one, other) if each.refused_at_s is not None]
-    return _Record(refused_at_s=max(times, default=None), refusals=max(one.refusals, other.refusals))
+    refused = [each for each in (one, other) if each.refused_at_s is not None]
+    latest = max(refused, key=lambda each: each.refused_at_s or 0.0, default=_Record())
+    return replace(latest, refusals=max(one.refusals, other.refusals))
 
 
 class OfferingMemory:
@@ -48,18 +50,20 @@ class OfferingMemory:
         self._shown: dict[str, tuple[tuple[Offering, ...], tuple[OfferingView, ...]]] = {}
         """By pool: what was last shown of which offerings. Nothing is made anew, here or by who reads it, until it changes."""
 
-    def refused(self, pool: str, offering_id: str, at_s: float, asked_at_s: float | None = None) -> None:
+    def refused(self, pool: str, offering_id: str, at_s: float, asked_at_s: float | None = None, why: str = "") -> None:
         """A launch that was asked for at `asked_at_s` (now, where not told) brought nothing.
 
         Launches asked for before the last refusal was known are refused with it: they are one refusal, however many.
         """
         record = self._get(pool, offering_id)
         known = record.refused_at_s is not None and asked_at_s is not None and asked_at_s <= record.refused_at_s
-        self._put(pool, offering_id, replace(record, refused_at_s=at_s, refusals=record.refusals + (not known)))
+        self._put(
+            pool, offering_id, replace(record, refused_at_s=at_s, refusals=record.refusals + (not known), why=why)
+        )
 
-    def out_of_quota(self, offering_id: str, at_s: float, asked_at_s: float | None = None) -> None:
+    def out_of_quota(self, offering_id: str, at_s: float, asked_at_s: float | None = None, why: str = "") -> None:
         """The account may not have more of this way of buying, wherever: a refusal of every offering that is bought so."""
-        self.refused(_ANYWHERE, _way_of_buying(offering_id), at_s, asked_at_s)
+        self.refused(_ANYWHERE, _way_of_buying(offering_id), at_s, asked_at_s, why)
 
     def launched(self, pool: str, offering_id: str) -> None:
         """A launch brought an instance: the row of refusals ends, unless nothing that starts there lives."""
@@ -67,13 +71,13 @@ class OfferingMemory:
             self._changed(_ANYWHERE)
         record = self._get(pool, offering_id)
         if record.stillborn < _STILLBORN_IN_A_ROW:
-            self._put(pool, offering_id, replace(record, refused_at_s=None, refusals=0))
+            self._put(pool, offering_id, replace(record, refused_at_s=None, refusals=0, why=""))
 
     def became_ready(self, pool: str, offering_id: str) -> None:
         """A replica there reached READY."""
         record = self._get(pool, offering_id)
         if record.stillborn:
-            self._put(pool, offering_id, replace(record, refused_at_s=None, refusals=0, stillborn=0))
+            self._put(pool, offering_id, replace(record, refused_at_s=None, refusals=0, why="", stillborn=0))
 
     def reclaiming(self, pool: str, offering_id: str, at_s: float) -> None:
         """A notice named an instance there."""
@@ -114,6 +118,7 @@ class OfferingMemory:
             offering=offering if price is None else replace(offering, price_usd_per_h=price),
             refused_at_s=worse.refused_at_s,
             refusals=worse.refusals,
+            refused_because=worse.why,
             reclaiming_at_s=record.reclaiming_at_s,
         )
 

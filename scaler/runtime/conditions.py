@@ -1,7 +1,7 @@
 """What holds of a fleet and what does not, judged from the newest tick alone.
 
 `True` is always the good state but for `Paused`; what cannot be judged is `Unknown`, never `False`. `Ready` is false by the
-first of the others that is, in the order of `_READY_NEEDS`.
+first of the others that is, in the order of `_READY_NEEDS`, and by pools that cannot be listed or may not be acted on.
 Non-goals: since when (`fleet_status` keeps that).
 """
 
@@ -108,10 +108,13 @@ def _capacity_satisfied(facts: _Facts) -> Judgement:
     if not short:
         return _holds("Satisfied", "as many replicas are ready as are wanted")
     views = {stage.name: stage for stage in facts.readout.snapshot.stages} if facts.readout.snapshot else {}
-    refused = [line for stage in short for line in _refusals(views.get(stage.stage))]
+    seen = [views[stage.stage] for stage in short if stage.stage in views]
     sizes = "; ".join(map(_short, short))
-    if refused:
-        return _fails("Refused", f"{sizes}; refused of late: {', '.join(refused)}")
+    held = [line for view in seen for line in _held_pools(view)]
+    refused = [line for view in seen for line in _refusals(view)]
+    if held or refused:
+        told = [*held, *([f"refused of late: {', '.join(refused)}"] if refused else ())]
+        return _fails("Refused", "; ".join((sizes, *told)))
     return _fails("Launching" if all(stage.requested >= stage.desired for stage in short) else "Short", sizes)
 
 
@@ -120,11 +123,18 @@ def _short(stage: StagePlan) -> str:
     return f"{stage.stage}: {stage.ready} ready of {stage.desired}" + (f" (held back by {clamps})" if clamps else "")
 
 
-def _refusals(view: StageView | None) -> Iterator[str]:
-    for pool in view.pools if view else ():
+def _held_pools(view: StageView) -> Iterator[str]:
+    for pool in view.pools:
+        if pool.refused_reason:
+            yield f"pool {pool.name}: {pool.refused_reason}"
+
+
+def _refusals(view: StageView) -> Iterator[str]:
+    for pool in view.pools:
         for offering in pool.offerings:
             if offering.refused_at_s is not None and offering.refusals:
-                yield f"{pool.name} {offering.offering.offering_id}"
+                words = f" ({offering.refused_because})" if offering.refused_because else ""
+                yield f"{pool.name} {offering.offering.offering_id}{words}"
 
 
 def _trainer_protected(facts: _Facts) -> Judgement:
@@ -203,10 +213,16 @@ def _ready(facts: _Facts, found: dict[ConditionType, Judgement]) -> Judgement:
     for kind in _READY_NEEDS:
         if found[kind].holds is False:
             return _fails(kind.value, found[kind].message)
+    return _pools_usable(readout) or _holds("Deciding", "the fleet is sized as configured")
+
+
+def _pools_usable(readout: Readout) -> Judgement | None:
+    """What speaks against it; None: every pool is listed and may be acted on."""
     away = sorted(readout.pools_away)
     if away:
         return _fails("PoolsAway", f"no complete list of late from {', '.join(away)}")
-    return _holds("Deciding", "the fleet is sized as configured")
+    held = [line for view in (readout.snapshot.stages if readout.snapshot else ()) for line in _held_pools(view)]
+    return _fails("PoolsHeld", "; ".join(held)) if held else None
 
 
 def _holds(reason: str, message: str) -> Judgement:

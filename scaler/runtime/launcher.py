@@ -181,11 +181,12 @@ class Launcher:
             self._outcomes.record(command, seq, Outcome.UNAVAILABLE, f"{answer.result}: {answer.message}")
             return
         self.forget(intent.token)
-        self._offerings.refused(command.pool, command.offering_id, now_s, intent.decided_at_s)
+        why = f"{answer.result}: {answer.message}"
+        self._offerings.refused(command.pool, command.offering_id, now_s, intent.decided_at_s, why)
         if answer.result is LaunchResult.QUOTA:
-            self._offerings.out_of_quota(command.offering_id, now_s, intent.decided_at_s)
+            self._offerings.out_of_quota(command.offering_id, now_s, intent.decided_at_s, why)
         self._metrics.refusals.labels(command.pool, answer.result.value).inc()
-        self._outcomes.record(command, seq, Outcome.REFUSED, f"{answer.result}: {answer.message}")
+        self._outcomes.record(command, seq, Outcome.REFUSED, why)
 
     def _is_due(self, intent: Intent) -> bool:
         return intent.answered_at_s is None and intent.token not in self._in_flight and not self._waits(intent)

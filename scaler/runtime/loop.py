@@ -134,6 +134,7 @@ class Controller:
         self._parts = parts
         self._lives = Lives(parts.offerings)
         self._replacements = Replacements()
+        self._ended: frozenset[str] = frozenset()
         self._drain_times = DrainTimes(parts.metrics)
         self._memory = _without_freshness(parts.journal.memory())
         self._synced = False
@@ -190,7 +191,8 @@ class Controller:
         if self._synced and not spec.dry_run and parts.may_act():
             parts.marks.want(spec, snapshot, plan)
             await parts.executor.act(plan, self._seq, world, group, launches=durable and not spec.paused)
-            await parts.notices.recorded(parts.marks.recorded(snapshot, durable=durable))
+            gone = self._lives.surely_gone(snapshot.now_s)
+            await parts.notices.recorded(parts.marks.recorded(snapshot, durable=durable) | gone)
             await parts.notices.drained(handed_over(snapshot))
         else:
             parts.marks.rest()
@@ -221,6 +223,7 @@ class Controller:
         for pool, told in parts.pools.facts.items():
             parts.offerings.told(pool, {name: (each.price_usd_per_h, each.refused_at_s) for name, each in told.items()})
         self._lives.listed(world.pools, parts.clock.now_s(), parts.executor.leaving)
+        self._ended = parts.executor.ender.ending
         parts.executor.settle(world, parts.config.spec)
         return world
 
@@ -239,6 +242,7 @@ class Controller:
             intents=executor.launcher.intents,
             orders=executor.drainer.orders,
             ending=executor.ender.ending,
+            ended=self._ended,
             ready_since_s=self._lives.ready_since_s,
             signals={stage: source.signals(stage) for stage, source in parts.signals.items()},
             gone=self._lives.gone(),

@@ -155,7 +155,7 @@ async def test_the_maximum_is_not_written_over() -> None:
     pool = bed.pool(**BY_SIZE)
     await until_settled(lambda: pool.launch(a_launch("t-1")), bed)
     outcome = await pool.launch(a_launch("t-2"))
-    assert outcome.result is LaunchResult.QUOTA
+    assert outcome.result is LaunchResult.NO_ROOM
     assert bed.desired() == 1
 
 

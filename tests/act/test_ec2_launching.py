@@ -192,12 +192,12 @@ async def test_what_was_not_asked_for_is_not_kept() -> None:
     check_endings(bed)
 
 
-async def test_the_groups_maximum_is_a_quota_that_is_told_before_aws_is_asked() -> None:
+async def test_a_group_at_its_maximum_says_so_before_aws_is_asked() -> None:
     bed = Bed()
     bed.group(high=2)
     pool = bed.pool()
     outcomes = await asyncio.gather(*(pool.launch(a_launch(f"t-{n}")) for n in range(5)))
-    assert sorted(outcome.result for outcome in outcomes) == [LaunchResult.LAUNCHED] * 2 + [LaunchResult.QUOTA] * 3
+    assert sorted(outcome.result for outcome in outcomes) == [LaunchResult.LAUNCHED] * 2 + [LaunchResult.NO_ROOM] * 3
     assert any("room for 0" in outcome.message for outcome in outcomes)
     assert bed.calls("LaunchInstances") == 2
 

@@ -24,11 +24,11 @@ async def test_when_room_is_short_the_higher_priority_is_served_first() -> None:
     bed.group(high=2)
     low, high = bed.pool(priority=0), bed.pool(fleet=OTHER_FLEET, priority=5)
     first, _ = await bed.up(low, "t-1", "t-2")
-    assert (await high.launch(a_launch("h-1"))).result is LaunchResult.QUOTA
+    assert (await high.launch(a_launch("h-1"))).result is LaunchResult.NO_ROOM
     await low.terminate(an_end(first))
     bed.pass_time(30)
     refused = await low.launch(a_launch("t-3"))
-    assert (refused.result, "kept for" in refused.message) == (LaunchResult.QUOTA, True)
+    assert (refused.result, "kept for" in refused.message) == (LaunchResult.NO_ROOM, True)
     assert (await high.launch(a_launch("h-1"))).result is LaunchResult.LAUNCHED
     assert bed.desired() == 2
 

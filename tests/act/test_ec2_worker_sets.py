@@ -59,6 +59,26 @@ async def test_a_worker_that_could_not_be_asked_for_is_asked_for_with_the_next_t
     assert workers.desired == len(bed.running()) == 1
 
 
+async def test_a_launch_whose_node_anothers_pod_has_taken_asks_for_the_others_worker(bed: Bed) -> None:
+    """Its answer came late, or its worker set could not be written for a while: its node had joined, and pods are all alike."""
+    workers = Deployment()
+    pool = bed.pool(worker_set=workers)
+    await pool.launch(a_launch("t-1"))
+
+    async def refuse(token: str, offering_id: str) -> bool:
+        raise SetRefused("not now")
+
+    workers.add = refuse  # type: ignore[method-assign]
+    with pytest.raises(PoolUnavailable, match="not now"):
+        await pool.launch(a_launch("t-2"))
+    bed.pass_time(30)
+    second = next(each for each in await listed(pool) if each.launch_token == "t-2")
+    workers.schedule(bed.nodes.join(second.instance_id).name)
+    del workers.add
+    assert (await pool.launch(a_launch("t-2"))).result is LaunchResult.ALREADY
+    assert workers.desired == len(bed.running()) == 2
+
+
 async def test_the_pod_goes_before_its_instance(bed: Bed) -> None:
     workers = Deployment(slow=True)
     fleet = await served(bed, workers, "t-1", "t-2")

@@ -97,6 +97,34 @@ async def test_a_named_node_ends_with_decrement(eks: EksBed) -> None:
     check_endings(eks)
 
 
+async def test_an_instance_that_eks_drains_is_left_to_its_hook(eks: EksBed) -> None:
+    pool = eks.eks_pool()
+    eks.sim.settings.eks_drain_s = 900.0
+    (instance,) = await eks.up(pool, "t-1")
+    assert await pool.terminate(an_end(instance)) == (instance.instance_id,)
+    eks.pass_time(120)
+    assert eks.sim.groups.get(eks.eks_group).members[instance.instance_id].lifecycle == "Terminating:Wait"
+    assert await pool.terminate(an_end(instance)) == ()
+    assert eks.calls("CompleteLifecycleAction") == 0
+    eks.sim.eks.emptied(instance.instance_id)
+    eks.pass_time(30)
+    assert await listed(pool) == ()
+    assert eks.desired(eks.eks_group) == 0
+
+
+async def test_a_rebalanced_node_is_replaced_before_eks_ends_it(eks: EksBed) -> None:
+    pool = eks.eks_pool()
+    instances = {instance.launch_token: instance for instance in await eks.up(pool, "t-1", "t-2")}
+    eks.sim.fate.recommend([instances["t-1"].instance_id])
+    eks.pass_time(10)
+    assert len(await listed(pool)) == 3
+    eks.pass_time(120)
+    after = await listed(pool)
+    assert [instance.launch_token for instance in after if instance.launch_token] == ["t-2"]
+    assert len(after) == eks.desired(eks.eks_group) == 2
+    assert {ended.by for ended in eks.sim.ended()} == {EndedBy.EKS}
+
+
 async def test_what_aws_launches_in_a_noticed_nodes_place_is_the_replacement(eks: EksBed) -> None:
     pool = eks.eks_pool()
     instances = {instance.launch_token: instance for instance in await eks.up(pool, "t-1", "t-2")}
@@ -144,6 +172,35 @@ async def test_bug_054_a_group_that_is_not_active_is_held(eks: EksBed) -> None:
     group.status = "ACTIVE"
     eks.pass_time(15)
     assert (await pool.observe()).refused_reason is None
+
+
+async def test_bug_054_a_group_that_eks_updates_is_held_until_it_has(eks: EksBed) -> None:
+    pool = eks.eks_pool()
+    (instance,) = await eks.up(pool, "t-1")
+    about = {"clusterName": "ml", "nodegroupName": "rollout"}
+    eks.sim.settings.eks_update_delay_s = (60.0, 60.0)
+    eks.sim.call("eks", "UpdateNodegroupConfig", caller="TERRAFORM", scalingConfig={"maxSize": 60}, **about)
+    eks.pass_time(15)
+    assert (await pool.observe()).refused_reason == "the node group is UPDATING: held until it is ACTIVE"
+    refused = await pool.launch(a_launch("t-2"))
+    assert (refused.result, "UPDATING" in refused.message) == (LaunchResult.CONFIGURATION, True)
+    with pytest.raises(NotYet, match="UPDATING"):
+        await pool.terminate(an_end(instance))
+    eks.pass_time(60)
+    assert (await pool.observe()).refused_reason is None
+    assert (await pool.launch(a_launch("t-2"))).result is LaunchResult.LAUNCHED
+
+
+async def test_a_maximum_below_what_is_wanted_is_told_before_aws_is_asked() -> None:
+    bed = EksBed()
+    bed.node_group()
+    bed.sim.groups.get(bed.eks_group).max_size = 1
+    pool = bed.eks_pool()
+    await bed.up(pool, "t-1")
+    outcome = await pool.launch(a_launch("t-2"))
+    assert outcome.result is LaunchResult.NO_ROOM
+    assert outcome.message == "1 instances are needed and there is room for 0: raise the maximum or free some"
+    assert bed.calls("LaunchInstances") == 1
 
 
 async def test_bug_053_several_zones_are_refused_unless_accepted() -> None:

@@ -24,6 +24,8 @@ from tests.builders.fleet import OFFERING, FakeLedger, FakePool, Script, a_worke
 
 BOOTS_IN_S = 20.0
 HANDS_OVER_IN_S = 8.0
+REBALANCED_ENDS_IN_S = 45.0
+"""From the launch of its replacement: that has to be Ready, and its pods are evicted before."""
 
 
 @dataclass
@@ -38,6 +40,10 @@ class RefillingGroup(FakePool):
     desired: int = 0
     came_by_themselves: int = 0
     noticed: dict[str, InterruptionNotice] = field(default_factory=dict)
+    ended_at_work: list[str] = field(default_factory=list)
+    """Rebalanced instances whose worker had not handed over two minutes after the group had begun to end them."""
+    _rebalances_at_s: dict[str, float] = field(default_factory=dict)
+    _replaced_ends_at_s: dict[str, float] = field(default_factory=dict)
     _ready_at_s: dict[str, float] = field(default_factory=dict)
     _refills_at_s: list[float] = field(default_factory=list)
     _made: int = 0
@@ -49,9 +55,16 @@ class RefillingGroup(FakePool):
             self._start(token="", ready_in_s=0.0)
         self.step()
 
+    def raised(self, by: int) -> None:
+        """Somebody else writes a larger size."""
+        self.desired += by
+        for _ in range(by):
+            self._start(token="", ready_in_s=1e6)
+
     def _start(self, token: str, ready_in_s: float = BOOTS_IN_S) -> Instance:
         self._made += 1
-        instance = replace(an_instance(f"g{self._made}", token=token), launched_at_s=self.clock.now_s())
+        made = an_instance(f"g{self._made}", token=token)
+        instance = replace(made, launched_at_s=self.clock.now_s(), launch_token=token)
         self.put(instance)
         self._ready_at_s[instance.instance_id] = self.clock.now_s() + ready_in_s
         return instance
@@ -101,6 +114,43 @@ class RefillingGroup(FakePool):
             self._refills_at_s.append(now_s + self.random.uniform(1.0, 2.0 * in_s))
         return self.noticed[instance_id]
 
+    def recommend(self, instance_id: str, *, followed: bool = True) -> InterruptionNotice:
+        """EC2 recommends to rebalance it: a managed group launches its replacement, and ends it once that is ready."""
+        now_s = self.clock.now_s()
+        if followed:
+            self._rebalances_at_s[instance_id] = now_s + self.random.uniform(1.0, 60.0)
+        kind = NoticeKind.REBALANCE_RECOMMENDATION
+        self.noticed[instance_id] = InterruptionNotice(
+            instance_id=instance_id, kind=kind, noticed_at_s=now_s, deadline_s=None
+        )
+        return self.noticed[instance_id]
+
+    def _rebalance(self, now_s: float) -> None:
+        for instance_id in [each for each, at_s in self._rebalances_at_s.items() if at_s <= now_s]:
+            del self._rebalances_at_s[instance_id]
+            self.came_by_themselves += 1
+            self._start(token="")
+            self._replaced_ends_at_s[instance_id] = now_s + REBALANCED_ENDS_IN_S
+        for instance_id in [each for each, at_s in self._replaced_ends_at_s.items() if at_s <= now_s]:
+            self._end_rebalanced(instance_id, now_s)
+
+    def drained(self) -> int:
+        """Workers that were told to drain."""
+        assert self.ledger is not None
+        return sum(record.drain is not None for record in self.ledger.records.values())
+
+    def _end_rebalanced(self, instance_id: str, now_s: float) -> None:
+        """A hook tells of it, and it is let go once its worker has handed over; after two minutes in any case."""
+        notice = self.noticed[instance_id]
+        if notice.kind is not NoticeKind.LIFECYCLE_HOOK:
+            notice = self.notice(instance_id, in_s=120.0, kind=NoticeKind.LIFECYCLE_HOOK)
+        assert self.ledger is not None
+        workers = self.ledger.records.values()
+        working = any(each.leases for each in workers if each.identity.instance_id == instance_id)
+        if not working or now_s >= (notice.deadline_s or 0.0):
+            self.ended_at_work += [instance_id] if working else []
+            del self._replaced_ends_at_s[instance_id], self.instances[instance_id], self.noticed[instance_id]
+
     def vanish(self, instance_id: str) -> None:
         """It goes without a word."""
         self._gone(instance_id)
@@ -112,6 +162,7 @@ class RefillingGroup(FakePool):
             if notice.deadline_s is not None and now_s >= notice.deadline_s:
                 del self.noticed[instance_id]
                 self._gone(instance_id, replaced=self.early)
+        self._rebalance(now_s)
         for at_s in [at_s for at_s in self._refills_at_s if at_s <= now_s]:
             self._refills_at_s.remove(at_s)
             self.came_by_themselves += 1
@@ -145,13 +196,19 @@ class Deciding(Script):
         return plan
 
 
-def a_group_spec(size: int, duties: Duties) -> FleetSpec:
-    """A fleet of that size on one group."""
+def a_group_spec(size: int, duties: Duties, cooldown_down_s: float = 1e9) -> FleetSpec:
+    """A fleet of that size on one group, which is never lowered unless told otherwise."""
     stage = StageSpec(
         name="rollout",
         sizing=PolicySpec(name="static", params=static.Params(replicas=size)),
         placement=PolicySpec(name="cheapest_available", params=cheapest_available.Params()),
-        guard_rails=GuardRails(min_replicas=0, max_replicas=10 * size, max_spend_usd_per_h=1e6, cooldown_down_s=1e9),
+        guard_rails=GuardRails(
+            min_replicas=0,
+            max_replicas=10 * size,
+            max_spend_usd_per_h=1e6,
+            cooldown_down_s=cooldown_down_s,
+            lower_after_fresh_s=0.0,
+        ),
         pools=(PoolSpec(name="pool", provider="fake", offerings=(OFFERING,), duties=duties),),
     )
     return FleetSpec(name="fleet", stages=(stage,), interval_s=10.0)
@@ -168,9 +225,18 @@ class Mill:
     """The most instances at once that are not on their way out."""
 
     @classmethod
-    def of(cls, folder: Path, size: int, duties: Duties, *, early: bool = False, loss: float = 0.0) -> "Mill":
+    def of(
+        cls,
+        folder: Path,
+        size: int,
+        duties: Duties,
+        *,
+        early: bool = False,
+        loss: float = 0.0,
+        cooldown_down_s: float = 1e9,
+    ) -> "Mill":
         clock = FakeClock(1_800_000_000.0)
-        world = World(folder, clock=clock, spec=a_group_spec(size, duties), script=Deciding())
+        world = World(folder, clock=clock, spec=a_group_spec(size, duties, cooldown_down_s), script=Deciding())
         group = RefillingGroup(clock, ledger=world.ledger, early=early, loss=loss)
         world.pool = group
         group.fill(size)
@@ -192,7 +258,9 @@ class Mill:
                 await self._turn(running, clock)
 
     async def _turn(self, running: Running, clock: FakeClock) -> None:
-        self.world.notices.notices = tuple(n for n in self.world.notices.notices if n.instance_id in self.group.noticed)
+        standing = self.group.noticed
+        told = (notice.instance_id for notice in self.world.notices.notices)
+        self.world.notices.notices = tuple(standing[each] for each in told if each in standing)
         plan = await running.controller.turn(running.group)
         await clock.settle()
         ends_s = clock.now_s() + min(plan.look_again_in_s, self.world.spec.interval_s)

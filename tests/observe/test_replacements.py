@@ -135,6 +135,85 @@ def test_a_launch_that_follows_a_hint_is_the_replacement() -> None:
     assert looks.at(noticed("a", NOW_S + 60), there("b"), there("c", at_s=NOW_S + 30)) == []
 
 
+def shown(looks: Looks, *views: ReplicaView) -> dict[str, NoticeKind]:
+    looks.at(*views)
+    told = looks.memory.noticed(POOL.name, views)
+    return {view.replica_id: view.notice.kind for view in told if view.notice is not None}
+
+
+def test_bug_017_a_hint_binds_once_its_replacement_is_there_and_not_before() -> None:
+    looks, hinted = Looks(), there("a", notice=HINT)
+    assert shown(looks, hinted, there("b")) == {"a": NoticeKind.REBALANCE_RECOMMENDATION}
+    found = shown(looks, hinted, there("b"), there("c", at_s=NOW_S + 30))
+    assert found == {"a": NoticeKind.NODE_DISRUPTED}
+    assert shown(looks, hinted, there("b"), there("c", at_s=NOW_S + 30)) == found, "and keeps binding"
+    assert shown(looks, there("a"), there("b"), there("c", at_s=NOW_S + 30)) == {}, "until it is taken back"
+
+
+def test_one_replacement_binds_one_hint() -> None:
+    looks, hinted = Looks(), (there("a", notice=HINT), there("b", notice=HINT))
+    shown(looks, *hinted)
+    found = shown(looks, *hinted, there("c", at_s=NOW_S + 30))
+    assert sorted(found.values()) == [NoticeKind.NODE_DISRUPTED, NoticeKind.REBALANCE_RECOMMENDATION]
+
+
+def test_what_we_launched_binds_no_hint() -> None:
+    looks, hinted = Looks(), there("a", notice=HINT)
+    shown(looks, hinted)
+    ours = there("c", at_s=NOW_S + 30, launch_token="fleet.rollout.9")
+    assert shown(looks, hinted, ours) == {"a": NoticeKind.REBALANCE_RECOMMENDATION}
+
+
+def test_a_hint_that_is_heard_of_after_its_replacement_was_listed_binds_too() -> None:
+    looks = Looks()
+    looks.at(there("a"), there("b"))
+    looks.at(there("a"), there("b"), there("c", at_s=NOW_S + 2))
+    assert shown(looks, there("a", notice=HINT), there("b"), there("c")) == {"a": NoticeKind.NODE_DISRUPTED}
+
+
+def test_a_notice_that_is_heard_of_after_its_replacement_was_listed_is_owed_nothing() -> None:
+    looks = Looks()
+    looks.at(there("a"), there("b"))
+    looks.at(there("a"), there("b"), there("c", at_s=NOW_S + 2))
+    assert looks.at(noticed("a", NOW_S + 1), there("b"), there("c")) == []
+
+
+def test_what_came_before_a_notice_was_given_does_not_answer_it() -> None:
+    looks = Looks()
+    looks.at(there("a"))
+    looks.at(there("a"), there("c"))
+    assert looks.at(noticed("a", looks.now_s + 1), there("c"), after_s=60.0) == ["replacement-of:a"]
+    looks = Looks()
+    looks.at(there("a"), there("b"))
+    looks.at(there("a"), there("b"), there("c"))
+    assert looks.at(there("b"), there("c")) == ["replacement-of:a"], "nor a loss that nobody told of"
+
+
+def test_one_that_we_end_is_owed_nothing_though_its_groups_hook_tells_of_it() -> None:
+    hook = a_notice("i-a", kind=NoticeKind.LIFECYCLE_HOOK, noticed_at_s=NOW_S, deadline_s=NOW_S + 120)
+    looks, ours = Looks(), frozenset({"a"})
+    looks.at(there("a"), there("b"))
+    looks.at(there("a", phase=DRAINED, drain_reason="size_down"), there("b"), ours=ours)
+    assert looks.at(there("a", phase=TERMINATING, notice=hook), there("b"), ours=ours) == []
+    assert looks.at(there("a", phase=DRAINED, notice=hook), there("b")) == [], "also when it takes long to go"
+    assert looks.at(there("b")) == []
+
+
+def test_a_hook_that_tells_of_an_end_that_is_not_ours_is_owed_one() -> None:
+    hook = a_notice("i-a", kind=NoticeKind.LIFECYCLE_HOOK, noticed_at_s=NOW_S, deadline_s=NOW_S + 120)
+    looks = Looks()
+    looks.at(there("a"), there("b"))
+    assert looks.at(there("a", notice=hook), there("b")) == ["replacement-of:a"]
+
+
+def test_who_starts_anew_knows_the_replacement_by_the_bound_hint_that_its_node_carries() -> None:
+    looks, hinted, late = Looks(), there("a", notice=HINT), there("c", at_s=NOW_S + 30)
+    looks.at(hinted)
+    looks.at(hinted, late, after_s=60.0)
+    (bound, _) = looks.memory.noticed(POOL.name, [hinted, late])
+    assert Looks(now_s=looks.now_s).at(bound, late) == []
+
+
 def test_a_hint_that_nothing_followed_is_owed_only_once_it_binds() -> None:
     looks = Looks()
     assert looks.at(there("a", notice=HINT)) == []

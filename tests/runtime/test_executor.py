@@ -223,6 +223,16 @@ async def test_bug_064_a_refusal_ends_its_intent_and_a_quota_is_every_pools() ->
             assert view.refusals == 1
 
 
+async def test_a_pool_without_room_holds_no_other_back_and_says_why() -> None:
+    async with a_bed() as bed:
+        bed.pool.refuse = LaunchResult.NO_ROOM
+        assert await bed.act(a_launch("t")) == [Outcome.REFUSED]
+        (full,) = bed.offerings.views("pool", [OFFERING])
+        (other,) = bed.offerings.views("another", [OFFERING])
+        assert (full.refusals, other.refusals) == (1, 0)
+        assert full.refused_because.startswith("no_room: ")
+
+
 async def test_a_journal_that_is_not_written_launches_nothing_and_drains_all_the_same() -> None:
     async with a_bed() as bed:
         bed.pool.put(an_instance("i"))

@@ -93,6 +93,31 @@ async def test_a_managed_groups_losses_without_notice_are_its_own_to_replace(tmp
     assert wrong_about(mill, by_us=0) == []
 
 
+async def test_what_we_end_between_two_looks_is_owed_nothing(tmp_path: Path) -> None:
+    mill = Mill.of(tmp_path, SIZE, MANAGED, cooldown_down_s=0.0)
+    await mill.run(LONG_S, _once(mill, lambda mill: mill.group.raised(5)))
+    assert (len(mill.group.instances), mill.group.desired, len(mill.group.ended)) == (SIZE, SIZE, 5)
+
+
+def _all_recommended(mill: Mill, *, followed: bool = True) -> None:
+    chosen = list(mill.group.instances)[:NOTICED]
+    mill.tell([mill.group.recommend(each, followed=followed) for each in chosen])
+
+
+async def test_what_a_managed_group_rebalances_hands_over_and_is_replaced_once_by_it(tmp_path: Path) -> None:
+    mill = Mill.of(tmp_path, SIZE, MANAGED, cooldown_down_s=0.0)
+    await mill.run(LONG_S, _once(mill, _all_recommended))
+    assert wrong_about(mill, by_us=0) == []
+    assert mill.group.ended_at_work == []
+
+
+async def test_a_recommendation_that_nothing_follows_changes_nothing(tmp_path: Path) -> None:
+    mill = Mill.of(tmp_path, SIZE, MANAGED, cooldown_down_s=0.0)
+    await mill.run(LONG_S, _once(mill, lambda mill: _all_recommended(mill, followed=False)))
+    assert mill.group.drained() == 0
+    assert (len(mill.group.instances), mill.group.ended, mill.group.came_by_themselves) == (SIZE, [], 0)
+
+
 def _never_leaves(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(endings, "leaves_by_us", lambda world, replica: False)
 
@@ -116,6 +141,17 @@ def _forgets_it_once_the_old_one_is_gone(patch: pytest.MonkeyPatch) -> None:
         return [each for each in look(self, pool, views, *more) if each.replica_id in there]  # type: ignore[arg-type]
 
     patch.setattr(Replacements, "look", wrong)
+
+
+def _counts_what_was_replaced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Replacements, "noticed", lambda _self, _pool, views: list(views))
+
+
+async def test_a_planted_bug_about_recommendations_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _counts_what_was_replaced(monkeypatch)
+    mill = Mill.of(tmp_path, SIZE, MANAGED, cooldown_down_s=0.0)
+    await mill.run(LONG_S, _once(mill, _all_recommended))
+    assert wrong_about(mill, by_us=0) != []
 
 
 @pytest.mark.parametrize(

@@ -484,6 +484,19 @@ async def test_a_notice_is_on_its_replica_and_its_offering_and_a_hint_marks_no_o
         assert running.snapshot.stages[0].pools[0].offerings[0].reclaiming_at_s == notice.noticed_at_s
 
 
+async def test_a_notice_of_one_that_is_gone_is_acknowledged_after_a_while(world: World) -> None:
+    """A group's hook tells of an end that we called for, and the instance may be gone before anybody has looked."""
+    world.pool.put(an_instance("i"))
+    async with a_controller(world) as running:
+        await running.turn()
+        world.pool.instances.clear()
+        world.notices.notices = (a_notice("i", world.clock.now_s(), kind=NoticeKind.LIFECYCLE_HOOK),)
+        await running.turn()
+        assert "i" not in world.notices.let_go, "a list may leave one out for a moment"
+        await running.turn()
+        assert "i" in world.notices.let_go
+
+
 async def test_a_notice_source_that_breaks_keeps_its_notices_and_stops_nothing(world: World) -> None:
     world.pool.put(an_instance("i"))
     world.notices.notices = (a_notice("i", world.clock.now_s()),)

@@ -1,6 +1,10 @@
-"""EKS's calls about managed node groups, each of which is an Auto Scaling group. Sources: EKS API reference; EKS user guide,
-"Managed node groups": Spot groups have Capacity Rebalancing on; a lowered desired size goes straight to the group, whose
-victims are its own choice; while an update runs, another is refused.
+"""EKS's calls about managed node groups, each of which is an Auto Scaling group, and what EKS does about its hooks.
+
+Sources: EKS API reference; EKS user guide, "Managed node groups": Spot groups have Capacity Rebalancing on; a lowered desired
+size goes straight to the group, whose victims are its own choice; while an update runs, another is refused; nodes are drained
+"during terminations or updates", and let go after 15 minutes at the latest; a node is replaced once the replacement is Ready.
+Both of the group's hooks, their names, 1800 s and CONTINUE are as such groups show them when they are described (exports of
+them by Terraform, runbooks that complete `Terminate-LC-Hook` by hand). Assumed: that the launch hook is what waits for Ready.
 """
 
 from dataclasses import dataclass, field
@@ -9,10 +13,15 @@ from tests.simcloud.asked import Asked, Json, page
 from tests.simcloud.catalogue import subnet_of
 from tests.simcloud.ec2_facts import Templates
 from tests.simcloud.errors import CloudError
-from tests.simcloud.groups import Group, Groups
+from tests.simcloud.groups import LAUNCHING, TERMINATING, Group, Groups, Hook, Member, Wait
+from tests.simcloud.hooks import HookWaits
 from tests.simcloud.keeper import Keeper
 from tests.simcloud.kernel import Kernel, as_date
 from tests.simcloud.settings import Settings, draw
+
+HOOKS = {"Launch-LC-Hook": LAUNCHING, "Terminate-LC-Hook": TERMINATING}
+"""What every managed group has: name -> transition."""
+_HOOK_S = 1800
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,13 +48,20 @@ class Eks:
     """See the module's docstring."""
 
     def __init__(
-        self, kernel: Kernel, settings: Settings, groups: Groups, keeper: Keeper, templates: Templates
+        self,
+        kernel: Kernel,
+        settings: Settings,
+        groups: Groups,
+        keeper: Keeper,
+        templates: Templates,
+        hooks: HookWaits,
     ) -> None:
         self._kernel = kernel
         self._settings = settings
         self._groups = groups
         self._keeper = keeper
         self._templates = templates
+        self._hooks = hooks
         self.by_name: dict[tuple[str, str], NodeGroup] = {}
 
     def _get(self, asked: Asked) -> NodeGroup:
@@ -99,10 +115,35 @@ class Eks:
             capacity_rebalance=spot,
             managed={"cluster": cluster, "nodegroup": name},
             tags=_group_tags(cluster, name),
+            hooks=_own_hooks(region, account),
         )
         self._groups.by_name[group_name] = group
         self._keeper.touch(group)
         return group
+
+    def told(self, group: Group, member: Member, wait: Wait) -> None:
+        """A hook waits: of its own groups EKS drains what goes, and lets everything through in its time."""
+        if group.managed is None or wait.hook.name not in HOOKS:
+            return
+        if wait.hook.transition == LAUNCHING:
+            delay_s = draw(self._kernel, self._settings.eks_join_delay_s)
+        else:
+            member.instance.eks_draining = True
+            delay_s = self._settings.eks_drain_s
+        self._kernel.after(delay_s, lambda: self._let_through(member, wait))
+
+    def emptied(self, instance_id: str) -> None:
+        """No pod that EKS waits for is left on the node of an instance that it drains."""
+        with self._kernel.lock:
+            for group in self._groups.by_name.values():
+                member = group.members.get(instance_id)
+                wait = member.waits.get("Terminate-LC-Hook") if member else None
+                if member is not None and wait is not None:
+                    self._let_through(member, wait)
+
+    def _let_through(self, member: Member, wait: Wait) -> None:
+        if member.waits.get(wait.hook.name) is wait:
+            self._hooks.complete(member, wait.hook.name, wait.token, "CONTINUE")
 
     def _zones(self, asked: Asked) -> tuple[str, ...]:
         of_subnet = {subnet_of(zone): zone for zone in self._settings.zones}
@@ -224,6 +265,14 @@ def _mixed(template_id: str, types: tuple[str, ...], *, spot: bool) -> Json:
     overrides = [{"InstanceType": one} for one in types]
     launch = {"LaunchTemplateSpecification": chosen, "Overrides": overrides}
     return {"LaunchTemplate": launch, "InstancesDistribution": spread}
+
+
+def _own_hooks(region: str, account: str) -> dict[str, Hook]:
+    topic = f"arn:aws:sns:{region}:{account}:eks-asg-lifecycle-hook-topic"
+    return {
+        name: Hook(name=name, transition=transition, timeout_s=_HOOK_S, default_result="CONTINUE", target_arn=topic)
+        for name, transition in HOOKS.items()
+    }
 
 
 def _group_tags(cluster: str, name: str) -> list[Json]:

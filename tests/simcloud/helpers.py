@@ -23,6 +23,7 @@ def quick() -> Settings:
         retry_delay_s=(0.1, 0.2),
         rebalance_check_delay_s=(0.05, 0.1),
         eks_update_delay_s=(0.1, 0.2),
+        eks_join_delay_s=(0.01, 0.02),
         eks_drain_s=0.2,
     )
 

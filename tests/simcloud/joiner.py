@@ -3,7 +3,7 @@
 Policy: level-based. Each round compares instances with the nodes whose `providerID` names them, listed at the start and
 again from time to time. One that has run for its boot delay gets a node with the labels EKS sets and the allocatable GPUs
 of its type; one that is gone loses it, at the latest a round later; one that EKS drains is cordoned and its pods are
-evicted, daemons apart, with budgets honoured.
+evicted, daemons apart, with budgets honoured, and EKS hears when none is left.
 Labels and taints of a group come from its tags, `k8s.io/cluster-autoscaler/node-template/label/<key>` and `.../taint/<key>`,
 as Cluster Autoscaler reads them. Errors of the API server end nothing: the next round comes.
 """
@@ -121,7 +121,10 @@ class Joiner:
         if not found["spec"].get("unschedulable"):
             found["spec"] = (await self._api.patch(NODES, name, {"spec": {"unschedulable": True}}))["spec"]
         pods = (await self._api.list(PODS, field_selector=f"spec.nodeName={name}")).items
-        await self._all([self._evict(pod) for pod in pods if not _stays(pod)])
+        waited_for = [pod for pod in pods if not _ignored(pod)]
+        if not waited_for:
+            self._sim.eks.emptied(instance_id)
+        await self._all([self._evict(pod) for pod in waited_for if "deletionTimestamp" not in pod["metadata"]])
 
     async def _evict(self, pod: Json) -> None:
         meta = pod["metadata"]
@@ -166,7 +169,7 @@ def _instance_id(found: Json) -> str:
     return str(found.get("spec", {}).get("providerID", "")).rsplit("/", 1)[-1]
 
 
-def _stays(pod: Json) -> bool:
-    meta = pod["metadata"]
-    owned = any(owner["kind"] == "DaemonSet" for owner in meta.get("ownerReferences", []))
-    return owned or "deletionTimestamp" in meta or pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
+def _ignored(pod: Json) -> bool:
+    """A daemon's, or over: neither evicted nor waited for."""
+    owned = any(owner["kind"] == "DaemonSet" for owner in pod["metadata"].get("ownerReferences", []))
+    return owned or pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}

@@ -165,7 +165,7 @@ class Keeper:
         self._starter.serve(group, member)
         for one in group.replacements:
             if one.new is member:
-                self._stood_in(group, one)
+                self._retire(group, one)
         self.touch(group)
 
     def check_health(self, group: Group, member: Member) -> None:
@@ -268,14 +268,6 @@ class Keeper:
                 group.replacements.append(Replacement(old=old, new=new, by=by))
                 return new
         return None
-
-    def _stood_in(self, group: Group, one: Replacement) -> None:
-        if one.by is EndedBy.EKS:
-            one.old.instance.eks_draining = True
-            self._instances.touched(one.old.instance)
-            self._kernel.after(self._settings.eks_drain_s, lambda: self._retire(group, one))
-        else:
-            self._retire(group, one)
 
     def _retire(self, group: Group, one: Replacement) -> None:
         if one.old.lifecycle not in COUNTED:

@@ -33,8 +33,10 @@ class Settings:
     rebalance_check_delay_s: Range = (5.0, 10.0)
     """From an imbalance of zones to what AZRebalance does about it."""
     eks_update_delay_s: Range = (3.0, 6.0)
+    eks_join_delay_s: Range = (0.5, 1.0)
+    """From the launch hook of a managed group to EKS's word that the node is Ready."""
     eks_drain_s: float = 30.0
-    """How long EKS takes to drain a node before it lets its instance go."""
+    """How long EKS drains a node at most before it lets its instance go (15 min by its documentation)."""
     notice_s: float = 120.0
     describe_lag_s: float = 0.0
     """Describe calls tell of the world up to this much earlier, drawn anew for each call."""

@@ -64,7 +64,7 @@ class SimCloud:
         self.fate = Fate(self.kernel, self.settings, self.instances, self.bus, self.keeper, self.reservations)
         self.instances.listeners.append(self._tell_state)
         self.sqs = Sqs(self.queues)
-        self.eks = Eks(self.kernel, self.settings, self.groups, self.keeper, self.templates)
+        self.eks = Eks(self.kernel, self.settings, self.groups, self.keeper, self.templates, self.hooks)
         self._ec2_instances = Ec2Instances(self.kernel, self.settings, self.instances)
         self._groups_api = AutoScalingGroups(self.kernel, self.settings, self.groups, self.keeper, self.instances)
         self._services = self._offer(starter)
@@ -221,3 +221,4 @@ class SimCloud:
             self.bus.deliver(queue_name(wait.hook.target_arn), body)
         verb = "launch" if wait.hook.transition == LAUNCHING else "terminate"
         self.bus.emit(f"EC2 Instance-{verb} Lifecycle Action", "aws.autoscaling", [group.arn], detail)
+        self.eks.told(group, member, wait)

@@ -121,6 +121,31 @@ async def test_a_node_that_eks_drains_is_cordoned_and_emptied_but_for_daemons() 
     assert "deletionTimestamp" not in pods["daemon"]
 
 
+async def test_a_node_is_let_go_when_all_pods_but_daemons_have_gone() -> None:
+    world = Cluster()
+    world.sim.settings.eks_drain_s = 900.0
+    sizes = {"minSize": 0, "maxSize": 5, "desiredSize": 1}
+    about: Json = {"clusterName": "c", "nodegroupName": "pool", "subnets": ["subnet-useast1a"]}
+    world.sim.call("eks", "CreateNodegroup", capacityType="SPOT", scalingConfig=sizes, **about)
+    world.settle()
+    await world.nodes()
+    world.wait(31.0)
+    [(instance_id, node)] = (await world.nodes()).items()
+    spec = {"nodeName": node["metadata"]["name"], "containers": [{"name": "c", "image": "i"}]}
+    meta = {"name": "worker", "namespace": "default"}
+    world.kube.place(PODS, {"metadata": meta, "spec": spec, "status": {"phase": "Running"}})
+    world.end(instance_id)
+    for _ in range(2):
+        await world.nodes()
+        world.wait(6.0)
+    assert world.state(instance_id) == "running"
+    world.kube.end_pods()
+    for _ in range(2):
+        await world.nodes()
+        world.wait(6.0)
+    assert world.how(instance_id) == "terminate_named"
+
+
 @pytest.fixture
 async def real(api_server: ControlPlane) -> AsyncIterator[KubeApi]:
     api = open_api(api_server.kubeconfig, clock=SystemClock())

@@ -47,6 +47,43 @@ def test_a_spot_group_has_capacity_rebalancing_on_and_marks_its_instances() -> N
     assert (tags["eks:cluster-name"], tags["eks:nodegroup-name"]) == ("c", "pool")
 
 
+def test_its_group_has_eks_own_hooks_which_let_everything_through() -> None:
+    """As groups of managed node groups show them: 1800 s, CONTINUE, told to a topic of EKS's."""
+    world = Managed()
+    found = world.sim.call("autoscaling", "DescribeLifecycleHooks", AutoScalingGroupName=world.behind)
+    told = {
+        (one["LifecycleHookName"], one["HeartbeatTimeout"], one["DefaultResult"]) for one in found["LifecycleHooks"]
+    }
+    assert told == {("Launch-LC-Hook", 1800, "CONTINUE"), ("Terminate-LC-Hook", 1800, "CONTINUE")}
+    assert len(world.nodes()) == 2
+
+
+def test_what_goes_waits_in_a_hook_that_is_told_of_while_eks_drains() -> None:
+    world = Managed()
+    world.sim.call("sqs", "CreateQueue", QueueName="notices")
+    world.sim.bus.subscribe("notices", frozenset({"EC2 Instance-terminate Lifecycle Action"}))
+    victim = world.nodes()[0]
+    world.end(victim)
+    member = world.sim.groups.get(world.behind).members[victim]
+    assert (member.lifecycle, member.instance.state) == ("Terminating:Wait", "running")
+    assert member.instance.eks_draining
+    assert len(world.sim.queues.by_name["notices"].messages) == 1
+    world.settle()
+    assert world.how(victim) == "terminate_named"
+
+
+def test_a_node_without_pods_is_let_go_at_once() -> None:
+    world = Managed()
+    world.sim.settings.eks_drain_s = 900.0
+    victim = world.nodes()[0]
+    world.end(victim)
+    world.settle()
+    assert world.state(victim) == "running"
+    world.sim.eks.emptied(victim)
+    world.settle()
+    assert world.how(victim) == "terminate_named"
+
+
 def test_an_update_takes_its_time_and_another_is_refused_meanwhile() -> None:
     world = Managed()
     update = world.eks("UpdateNodegroupConfig", scalingConfig={"desiredSize": 4})["update"]

@@ -33,6 +33,8 @@ class Ending:
     """See the module's docstring."""
 
     site: Site
+    completes_hooks: bool = True
+    """Where termination hooks are somebody else's, they are left alone: who waits lets the instance go."""
 
     async def terminate(self, command: TerminateReplica) -> tuple[str, ...]:
         """As `PoolActor.terminate`."""
@@ -170,7 +172,7 @@ class Ending:
 
     async def _complete(self, members: Sequence[Member]) -> list[str]:
         """Let instances whose group ends them anyway through its termination hooks."""
-        if not members:
+        if not members or not self.completes_hooks:
             return []
         place = self.site.place
         with unavailable():

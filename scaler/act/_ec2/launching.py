@@ -89,7 +89,7 @@ class Launching:
         place = self.site.place
         objection = self._objection(command, self._nodes, reading)
         if objection is not None:
-            return refusal(AwsFault.QUOTA, objection)
+            return LaunchOutcome(result=LaunchResult.NO_ROOM, message=objection)
         asked = self._ask(command, own=False)
         try:
             answer = await place.aws.call(
@@ -212,7 +212,7 @@ class Launching:
             return None
         objection = self._objection(command, needed, reading)
         if objection is not None:
-            return refusal(AwsFault.QUOTA, objection)
+            return LaunchOutcome(result=LaunchResult.NO_ROOM, message=objection)
         try:
             await self._write_desired(max(desired, reading.live) + needed)
         except AwsError as error:

@@ -12,10 +12,11 @@ from scaler.model.plan import DetachReplica, LaunchReplica, TerminateReplica
 class GroupPool:
     """A `PoolActor` on the group of `site`."""
 
-    def __init__(self, site: Site, *, falls_back: bool) -> None:
+    def __init__(self, site: Site, *, falls_back: bool, completes_hooks: bool = True) -> None:
+        """As `Launching` and `Ending` have them."""
         self._site = site
         self._launching = Launching(site=site, falls_back=falls_back)
-        self._ending = Ending(site=site)
+        self._ending = Ending(site=site, completes_hooks=completes_hooks)
 
     async def observe(self) -> PoolObservation:
         """List everything of this fleet's in the group, and what has left it.

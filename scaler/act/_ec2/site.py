@@ -100,17 +100,15 @@ class Site:
     async def add_replica(self, identity: Identity, offering_id: str) -> None:
         """Have one worker for a launch: a new one, unless one waits for a node already that nobody launched one for.
 
-        A pod that was evicted from a noticed node has been made anew by its set, and takes the replacement's node.
+        A pod that was evicted from a noticed node has been made anew by its set, and takes the replacement's node. Pods are all
+        alike: another launch's may have taken this one's node by now, and that other one is short of one then.
         """
         if self.worker_set is None:
             return
         async with self.counting:
             view = (await self.look()).view
-            unserved = view.unserved()
-            needed = identity.replica_id not in view.served() and len(view.waiting()) <= len(
-                unserved - {identity.replica_id}
-            )
-            if needed:
+            unserved = view.unserved() | ({identity.replica_id} - view.served())
+            if len(view.waiting()) < len(unserved):
                 await self.worker_set.add(identity.token, offering_id)
 
     async def remove_replicas(self, view: View, members: Iterable[Member]) -> bool:

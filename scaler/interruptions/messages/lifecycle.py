@@ -2,6 +2,7 @@
 
 The message does not say for how long the group waits (300 s is a common heartbeat, 3600 s the default), and a hook never
 delays a Spot reclaim, so the drain gets what a Spot notice gives: two minutes from the event's own time.
+The hook of an EKS managed node group is a notice like any other, and EKS's own to complete: it drains the node behind it.
 """
 
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ SOURCE = "aws.autoscaling"
 TERMINATING = "autoscaling:EC2_INSTANCE_TERMINATING"
 LAUNCHING = "autoscaling:EC2_INSTANCE_LAUNCHING"
 TEST = "autoscaling:TEST_NOTIFICATION"
+EKS_HOOK = "Terminate-LC-Hook"
+"""What EKS calls the termination hook of its node groups."""
 
 
 def direct(fields: Mapping[str, Any], sent_at_s: float) -> Event | None:
@@ -34,7 +37,7 @@ def direct(fields: Mapping[str, Any], sent_at_s: float) -> Event | None:
 
 
 def parse(event: Event) -> Told | Ignored | TestNotification:
-    """The notice with its hook; `Wrong` where transition, instance, group or hook cannot be read."""
+    """The notice, with its hook if we complete that; `Wrong` where transition, instance, group or hook cannot be read."""
     transition = event.text("LifecycleTransition")
     if TEST in (transition, event.text("Event")):
         return TestNotification()
@@ -49,7 +52,7 @@ def parse(event: Event) -> Told | Ignored | TestNotification:
         noticed_at_s=event.at_s,
         deadline_s=event.at_s + NOTICE_S,
     )
-    return Told(notices=(notice,), hook=hook)
+    return Told(notices=(notice,), hook=None if hook.hook == EKS_HOOK else hook)
 
 
 def _hook(event: Event) -> LifecycleHook:

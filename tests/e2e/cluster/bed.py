@@ -103,6 +103,11 @@ async def _set_up(bed: Bed, zones: tuple[str, ...]) -> None:
     )
     for zone in zones:
         make_group(bed.sim, f"rollout-{zone}", zones=(zone,), high=600, **node_tags("role", "rollout"))
+    await hear(bed)
+
+
+async def hear(bed: Bed) -> None:
+    """Make the cluster's queue of notices, and have every event put into it."""
     tags = {"headrace.dev/cluster": await cluster_uid(bed.api)}
     made = bed.sim.call("sqs", "CreateQueue", QueueName="notices", tags=tags)
     bed.queue_url = made["QueueUrl"]

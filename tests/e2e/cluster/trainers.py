@@ -11,17 +11,17 @@ TRAINERS = 16
 TRAINER_LABELS = {"app": "trainer"}
 
 
-async def add_trainers(bed: Bed) -> None:
-    """Sixteen on-demand nodes of a group of their own, each with a trainer's pod."""
+async def add_trainers(bed: Bed, count: int = TRAINERS) -> None:
+    """So many on-demand nodes of a group of their own, each with a trainer's pod."""
     make_group(
-        bed.sim, "trainers", desired=TRAINERS, zones=("us-east-1a",), market="on-demand", **node_tags("role", "trainer")
+        bed.sim, "trainers", desired=count, zones=("us-east-1a",), market="on-demand", **node_tags("role", "trainer")
     )
-    await bed.kube.create(_pods())
+    await bed.kube.create(_pods(count))
     path = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app%3Dtrainer"
-    await bed.kube.until(path, lambda pods: sum(map(is_running, pods)) == TRAINERS)
+    await bed.kube.until(path, lambda pods: sum(map(is_running, pods)) == count)
 
 
-def _pods() -> dict[str, Any]:
-    made = deployment("trainer", TRAINERS, within=NAMESPACE, nodeSelector={"role": "trainer"})
+def _pods(count: int) -> dict[str, Any]:
+    made = deployment("trainer", count, within=NAMESPACE, nodeSelector={"role": "trainer"})
     made["spec"]["template"]["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
     return made

@@ -131,6 +131,15 @@ def test_a_capacity_block_without_a_legible_end_goes_ten_minutes_after_its_warni
     assert result.deadline_s == EVENT_AT_S + 600.0
 
 
+def test_the_hook_of_an_eks_node_group_is_a_notice_and_not_ours_to_complete() -> None:
+    fields = m.lifecycle()
+    fields["detail"]["LifecycleHookName"] = "Terminate-LC-Hook"
+    result = parsed(fields)
+    assert isinstance(result, Told)
+    assert [notice.kind for notice in result.notices] == [NoticeKind.LIFECYCLE_HOOK]
+    assert result.hook is None
+
+
 @pytest.mark.parametrize("wrap", [m.lifecycle, m.lifecycle_direct, lambda: m.by_sns(m.lifecycle_direct())])
 def test_a_hook_comes_with_what_it_takes_to_complete_it(wrap: Callable[[], Fields]) -> None:
     result = parsed(wrap())

@@ -158,3 +158,25 @@ def test_a_deleted_group_takes_its_instances_with_it_when_forced(cloud: Cloud) -
     found = cloud("autoscaling").describe_auto_scaling_groups(AutoScalingGroupNames=["workers"])
     assert found["AutoScalingGroups"] == []
     cloud.until(lambda: cloud.instance(member)["State"]["Name"] == "terminated")
+
+
+def test_a_hook_like_those_of_eks_is_shown_as_it_was_made(cloud: Cloud) -> None:
+    cloud.group()
+    scaling = cloud("autoscaling")
+    made = {
+        "LifecycleHookName": "Terminate-LC-Hook",
+        "AutoScalingGroupName": "workers",
+        "LifecycleTransition": "autoscaling:EC2_INSTANCE_TERMINATING",
+        "HeartbeatTimeout": 1800,
+        "DefaultResult": "CONTINUE",
+    }
+    scaling.put_lifecycle_hook(**made)
+    [hook] = scaling.describe_lifecycle_hooks(AutoScalingGroupName="workers")["LifecycleHooks"]
+    assert {key: hook[key] for key in made} == made
+
+
+def test_capacity_rebalancing_is_shown(cloud: Cloud) -> None:
+    cloud.group("rebalanced", CapacityRebalance=True)
+    cloud.group("plain", CapacityRebalance=False)
+    shown = [cloud.described(name)["CapacityRebalance"] for name in ("rebalanced", "plain")]
+    assert shown == [True, False]
