@@ -20,7 +20,8 @@ class once(Generic[S, T]):  # noqa: N801, used like a property
     """A property of an immutable object with a `__dict__`, worked out when first looked at."""
 
     def __init__(self, function: Callable[[S], T]) -> None:
-        self._function = function
+        self.func = function
+        """What works it out, as of `functools.cached_property`."""
         self._name = function.__name__
         self.__doc__ = function.__doc__
 
@@ -33,7 +34,7 @@ class once(Generic[S, T]):  # noqa: N801, used like a property
     def __get__(self, instance: S | None, owner: type[S]) -> "once[S, T] | T":
         if instance is None:
             return self
-        found = instance.__dict__[self._name] = self._function(instance)
+        found = instance.__dict__[self._name] = self.func(instance)
         return found
 
 

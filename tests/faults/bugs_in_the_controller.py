@@ -78,7 +78,7 @@ def a_noticed_replica_is_ended_as_soon_as_it_is_drained(patch: pytest.MonkeyPatc
 
 @BUGS_IN_THE_CONTROLLER.planted("decide")
 def a_noticed_replica_still_counts(patch: pytest.MonkeyPatch) -> None:
-    counting = StageWorld.counting.func  # type: ignore[attr-defined]  # a cached property
+    counting = StageWorld.counting.func
 
     def wrong(self: StageWorld) -> tuple[ReplicaView, ...]:
         noticed = tuple(each for each in self.replicas if each.notice is not None and each.phase is ReplicaPhase.READY)

@@ -227,8 +227,8 @@ async def test_a_pool_without_room_holds_no_other_back_and_says_why() -> None:
     async with a_bed() as bed:
         bed.pool.refuse = LaunchResult.NO_ROOM
         assert await bed.act(a_launch("t")) == [Outcome.REFUSED]
-        (full,) = bed.offerings.views("pool", [OFFERING])
-        (other,) = bed.offerings.views("another", [OFFERING])
+        (full,) = bed.offerings.views("pool", (OFFERING,))
+        (other,) = bed.offerings.views("another", (OFFERING,))
         assert (full.refusals, other.refusals) == (1, 0)
         assert full.refused_because.startswith("no_room: ")
 
