@@ -74,8 +74,9 @@ def apply_rails(situation: Situation, wanted: int | None) -> Railed:
 
 
 def _raised(situation: Situation, railed: Railed) -> Railed:
+    """Held where it is not allowed to go higher, though what is there and wanted is never let go for that."""
     rails, base = situation.rails, situation.base
-    least = max(base, min(rails.min_replicas, railed.size))
+    least = max(base, min(max(rails.min_replicas, situation.count), railed.size))
     railed = railed.to(ClampCode.STEP_UP, max(least, min(railed.size, base + rails.max_step_up)))
     if _cooling(situation, rails.cooldown_up_s):
         railed = railed.to(ClampCode.COOLDOWN_UP, least)

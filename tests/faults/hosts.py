@@ -6,6 +6,7 @@ from random import Random
 from scaler.model.job import WorkerIdentity
 from tests.faults.cloud import Cloud, Machine
 from tests.faults.store import Store
+from tests.faults.virtual_loop import START_S
 from tests.faults.watch import Watch
 from tests.faults.workers import EngineTroubles, WorkerProcess
 
@@ -66,8 +67,7 @@ class WorkerHosts:
         process = self.processes.get(machine.instance_id)
         if process is None:
             return
-        on_time = machine.taken_s is not None and machine.told_to_end_s is None
-        held = process.failed_to_hand_over(_HAND_OVER_S) if on_time and process.alive else []
+        held = process.failed_to_hand_over(_HAND_OVER_S) if _went_on_time(machine) and process.alive else []
         if held:
             self._watch.broke("hand-over", f"{process.identity.worker} had time to hand over and still holds {held}")
         for each in (process, *self._old):
@@ -102,3 +102,10 @@ class WorkerHosts:
         """An instance is as long as its process; an old twin's end means nothing."""
         if self.processes.get(process.identity.instance_id) is process:
             self._cloud.end(self._cloud.machines[process.identity.instance_id], "exited")
+
+
+def _went_on_time(machine: Machine) -> bool:
+    """Whether it was taken after a warning that left time to hand over; a notice that said something else does not count."""
+    if machine.taken_s is None or machine.told_to_end_s is not None or machine.notice is None:
+        return False
+    return START_S + machine.taken_s - machine.notice.noticed_at_s >= _HAND_OVER_S
