@@ -48,6 +48,7 @@ def headrace(*words: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_updates_waiting_and_tokens_wasted_of_recorded_demos_together_are_those_of_their_replays() -> None:
     folders = sorted(folder for folder in RECORDED.iterdir() if folder.is_dir())

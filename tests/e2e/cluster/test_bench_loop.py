@@ -8,7 +8,7 @@ import pytest
 from tests.cluster.fixtures import require
 from tests.e2e.cluster.bench import run
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(300)]
 
 _NODES = 30
 _TURNS = 8

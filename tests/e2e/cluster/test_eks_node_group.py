@@ -40,6 +40,7 @@ _ALLOWED = {
 """All that may be changed: never the node group's own sizes, and its group's only by one launch or one named end."""
 
 
+@pytest.mark.long
 async def test_floor_ceiling_recommendations_notices_and_floor_again(tmp_path: Path) -> None:
     require(*WITH)
     async with a_managed_bed(tmp_path, most=_CEILING) as bed:

@@ -101,7 +101,9 @@ def test_two_ranks_train_and_go_on_from_the_checkpoint_after_one_was_lost(place:
 @pytest.mark.parametrize(
     ("rank", "by", "codes"),
     [
-        pytest.param(0, signal.SIGKILL, [-signal.SIGKILL, 6], id="a lost lead ends the other rank"),
+        pytest.param(
+            0, signal.SIGKILL, [-signal.SIGKILL, 6], id="a lost lead ends the other rank", marks=pytest.mark.long
+        ),
         pytest.param(0, signal.SIGTERM, [0, 0], id="a lead that is asked to stop lets the other go"),
         pytest.param(1, signal.SIGTERM, None, id="a follower goes on for its lead", marks=pytest.mark.long),
     ],
