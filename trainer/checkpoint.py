@@ -118,8 +118,8 @@ def _encode(checkpoint: Checkpoint) -> bytes:
         _STATE: json_tensor(asdict(checkpoint.state)),
         _MANIFEST: json_tensor(dict(checkpoint.manifest)),
         "generator": checkpoint.generator,
-        **_prefixed("model/", checkpoint.model),
-        **_prefixed("optimiser/", checkpoint.optimiser),
+        **prefixed("model/", checkpoint.model),
+        **prefixed("optimiser/", checkpoint.optimiser),
     }
     data: bytes = save_safetensors(tensors)
     return data
@@ -135,7 +135,8 @@ def tensor_json(tensor: Tensor) -> Any:
     return json.loads(bytes(tensor.tolist()))
 
 
-def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Their names with a prefix, so that several mappings travel as one; `within` takes them apart."""
     return {prefix + name: value.detach().contiguous() for name, value in tensors.items()}
 
 
@@ -157,12 +158,13 @@ def _decode(tensors: Mapping[str, Tensor]) -> Checkpoint:
     raw = tensor_json(tensors[_STATE])
     return Checkpoint(
         state=TrainerState(**{**raw, "recent_batches": tuple(raw["recent_batches"])}),
-        model=_within("model/", tensors),
-        optimiser=_within("optimiser/", tensors),
+        model=within("model/", tensors),
+        optimiser=within("optimiser/", tensors),
         generator=tensors["generator"],
         manifest=tensor_json(tensors[_MANIFEST]) if _MANIFEST in tensors else {},
     )
 
 
-def _within(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def within(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Those whose name has the prefix, without it."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from trainer.batching import TokenBatch
-from trainer.checkpoint import json_tensor, optimiser_tensors, restore_optimiser, tensor_json
+from trainer.checkpoint import json_tensor, optimiser_tensors, prefixed, restore_optimiser, tensor_json, within
 from trainer.expert_parallel.channel import Channel, Order
 from trainer.expert_parallel.dispatch import Dispatcher
 from trainer.expert_parallel.experts import shard, share, whole
@@ -43,8 +43,8 @@ class Shard:
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Whole states, as `restore_order` packed them."""
-        self._model.load_state_dict(share(_within("model/", tensors), self._mesh))
-        by_name = {self._named(key): value for key, value in _within("optimiser/", tensors).items()}
+        self._model.load_state_dict(share(within("model/", tensors), self._mesh))
+        by_name = {self._named(key): value for key, value in within("optimiser/", tensors).items()}
         restore_optimiser(self._optimiser, self.keyed(self._shared_out(by_name)))
 
     def model_state(self) -> dict[str, Tensor]:
@@ -83,7 +83,7 @@ class CrewLearner:
 
     def restore(self, model: Mapping[str, Tensor], optimiser: Mapping[str, Tensor]) -> None:
         """Everybody goes on from these."""
-        tensors = _prefixed("model/", model) | _prefixed("optimiser/", optimiser)
+        tensors = prefixed("model/", model) | prefixed("optimiser/", optimiser)
         self._channel.tell(Order.RESTORE, tensors)
         self._mine.restore(tensors)
 
@@ -155,11 +155,3 @@ def _obey(mine: Shard, channel: Channel, order: Order, tensors: Mapping[str, Ten
             channel.collect(mine.optimiser_state())
         case _:
             pass  # the lead is there
-
-
-def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {prefix + name: value for name, value in tensors.items()}
-
-
-def _within(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
