@@ -375,10 +375,11 @@ def bench_interruptions(
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Measure how soon after its notice a node is tainted and its worker told to drain, on a test bed."""
-    from scaler.commands.bench_interruptions import BenchOptions, run_bench
+    from scaler.commands.bench_bed import BedAddress
+    from scaler.commands.bench_interruptions import run_bench
 
-    options = BenchOptions(nodes=nodes, kubeconfig=kubeconfig, endpoint=endpoint_url, ledger=ledger, region=region)
-    raise typer.Exit(run_bench(options, as_json=json))
+    address = BedAddress(kubeconfig=kubeconfig, endpoint=endpoint_url, ledger=ledger, region=region)
+    raise typer.Exit(run_bench(address, nodes, as_json=json))
 
 
 @bench.command("loop")
@@ -393,18 +394,11 @@ def bench_loop(
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Measure what a pass of the decision loop takes over many nodes, and the controller's memory, on a test bed."""
+    from scaler.commands.bench_bed import BedAddress
     from scaler.commands.bench_loop import LoopOptions, run_bench
 
-    options = LoopOptions(
-        nodes=nodes,
-        turns=turns,
-        interval=interval,
-        kubeconfig=kubeconfig,
-        endpoint=endpoint_url,
-        ledger=ledger,
-        region=region,
-    )
-    raise typer.Exit(run_bench(options, as_json=json))
+    address = BedAddress(kubeconfig=kubeconfig, endpoint=endpoint_url, ledger=ledger, region=region)
+    raise typer.Exit(run_bench(address, LoopOptions(nodes=nodes, turns=turns, interval=interval), as_json=json))
 
 
 @bench.command("simulate")

@@ -5,13 +5,14 @@ runs against a bed: an API server all of whose nodes are kwok's, and an AWS endp
 """
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import aiohttp
 import yaml
 
+from scaler.aws.client import open_aws
 from scaler.aws.contract import Aws
 from scaler.commands.bench_objects import (
     BENCH_LABEL,
@@ -40,7 +42,9 @@ from scaler.commands.bench_objects import (
     trainer_pod_of,
 )
 from scaler.commands.bench_workers import EatingTrainer, MultiplexedWorkers
+from scaler.commands.tables import table_of
 from scaler.config.crd import definition
+from scaler.kube.api import open_api
 from scaler.kube.contract import (
     CONFIG_MAPS,
     DAEMON_SETS,
@@ -52,10 +56,11 @@ from scaler.kube.contract import (
     Conflict,
     Json,
     KubeApi,
+    KubeError,
     NotFound,
     Resource,
 )
-from scaler.ledger.contract import Ledger
+from scaler.ledger.contract import Ledger, LedgerError
 from scaler.ledger.registry import open_ledger
 from scaler.model.clock import Clock
 from scaler.model.job import WorkerIdentity
@@ -69,6 +74,16 @@ _ROOM = 3
 
 class NotABed(Exception):
     """What was named is no test bed, or does not answer as one; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BedAddress:
+    """Where a bed is: its API server, its AWS, and the Valkey store of its ledger."""
+
+    kubeconfig: Path
+    endpoint: str
+    ledger: str
+    region: str
 
 
 @dataclass
@@ -294,6 +309,43 @@ class BenchBed:
                 return _samples(await answer.text(), f"headrace_{of}_requests_total")
         except aiohttp.ClientError as error:
             raise NotABed(f"the controller does not answer ({error}); {self.last_words()}") from error
+
+
+@asynccontextmanager
+async def bench_bed(address: BedAddress, plan: BenchPlan, clock: Clock) -> AsyncIterator[BenchBed]:
+    """A bed that nothing stands on yet; whatever was set up on it is taken away in the end."""
+    kube = open_api(address.kubeconfig, clock=clock, qps=2000.0, burst=4000)
+    aws = open_aws(address.region, clock=clock, endpoint_url=address.endpoint)
+    bed = BenchBed(
+        kube=kube,
+        aws=aws,
+        region=address.region,
+        endpoint=address.endpoint,
+        kubeconfig=address.kubeconfig,
+        ledger_url=address.ledger,
+        job=f"{NAME}-{clock.now_s():.0f}",
+        clock=clock,
+        plan=plan,
+    )
+    try:
+        try:
+            yield bed
+        finally:
+            await bed.tear_down()
+    finally:
+        await kube.close()
+        await aws.close()
+
+
+def told(measured: Coroutine[Any, Any, dict[str, Any]], *, as_json: bool) -> dict[str, Any] | None:
+    """Measure and print; None, and a line that says why, where there is no bed to run on."""
+    try:
+        figures = asyncio.run(measured)
+    except (NotABed, KubeError, LedgerError, OSError) as error:
+        print(error, file=sys.stderr)
+        return None
+    print(json.dumps(figures, indent=1) if as_json else table_of([figures]))
+    return figures
 
 
 def worker_name(instance: str) -> str:

@@ -7,25 +7,17 @@ history.
 """
 
 import asyncio
-import json
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from scaler.aws.client import open_aws
-from scaler.commands.bench_bed import BenchBed, NotABed, added, each
+from scaler.commands.bench_bed import BedAddress, BenchBed, added, bench_bed, each, told
 from scaler.commands.bench_decide import percentile
 from scaler.commands.bench_objects import NAME, BenchPlan, BenchPool, node_of, notice_of
 from scaler.commands.bench_workers import WorkerSettings
-from scaler.commands.tables import table_of
-from scaler.kube.api import open_api
-from scaler.kube.contract import NODES, KubeApi, KubeError
+from scaler.kube.contract import NODES, KubeApi
 from scaler.kube.facts import DRAIN_TAINT, NodeFacts
 from scaler.kube.indexes import WatchedNodes
 from scaler.ledger.audit import events_of
-from scaler.ledger.contract import LedgerError
 from scaler.ledger.history import EventKind
 from scaler.model.units import utc_text
 from scaler.runtime.clock import SystemClock
@@ -37,52 +29,19 @@ _GIVE_UP_S = 100.0
 _LOOK_S = 0.02
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchOptions:
-    """What to run against."""
-
-    nodes: int
-    kubeconfig: Path
-    endpoint: str
-    ledger: str
-    region: str
-
-
-def run_bench(options: BenchOptions, *, as_json: bool) -> int:
+def run_bench(address: BedAddress, nodes: int, *, as_json: bool) -> int:
     """Measure and print. 0: every node tainted and every worker told; 1: not all; 2: no bed to run on."""
-    try:
-        figures = asyncio.run(_measured(options))
-    except (NotABed, KubeError, LedgerError, OSError) as error:
-        print(error, file=sys.stderr)
+    figures = told(_measured(address, nodes), as_json=as_json)
+    if figures is None:
         return 2
-    print(json.dumps(figures, indent=1) if as_json else table_of([figures]))
     return 0 if figures["tainted"] == figures["drained"] == figures["notices"] else 1
 
 
-async def _measured(options: BenchOptions) -> dict[str, Any]:
+async def _measured(address: BedAddress, nodes: int) -> dict[str, Any]:
     clock = SystemClock()
-    kube = open_api(options.kubeconfig, clock=clock, qps=2000.0, burst=4000)
-    aws = open_aws(options.region, clock=clock, endpoint_url=options.endpoint)
-    bed = BenchBed(
-        kube=kube,
-        aws=aws,
-        region=options.region,
-        endpoint=options.endpoint,
-        kubeconfig=options.kubeconfig,
-        ledger_url=options.ledger,
-        job=f"{NAME}-{clock.now_s():.0f}",
-        clock=clock,
-        plan=_plan(options.nodes),
-    )
-    try:
-        try:
-            await bed.set_up()
-            return await _figures(bed, clock)
-        finally:
-            await bed.tear_down()
-    finally:
-        await kube.close()
-        await aws.close()
+    async with bench_bed(address, _plan(nodes), clock) as bed:
+        await bed.set_up()
+        return await _figures(bed, clock)
 
 
 def _plan(nodes: int) -> BenchPlan:

@@ -11,21 +11,15 @@ import asyncio
 import json
 import os
 import random
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scaler.aws.client import open_aws
-from scaler.commands.bench_bed import BenchBed, NotABed, added, each
+from scaler.commands.bench_bed import BedAddress, BenchBed, NotABed, added, bench_bed, each, told
 from scaler.commands.bench_decide import percentile
 from scaler.commands.bench_objects import NAME, TRAINERS, BenchPlan, BenchPool, notice_of
 from scaler.commands.bench_workers import WorkerSettings
-from scaler.commands.tables import table_of
-from scaler.kube.api import open_api
-from scaler.kube.contract import KubeError
-from scaler.ledger.contract import LedgerError
 from scaler.model.units import utc_text
 from scaler.runtime.clock import SystemClock
 from scaler.telemetry.logs import LEVEL_VARIABLE
@@ -47,54 +41,28 @@ _BEATS_PER_S = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopOptions:
-    """What to run against, and how large."""
+    """How large, and for how long."""
 
     nodes: int
     turns: int
     interval: str
-    kubeconfig: Path
-    endpoint: str
-    ledger: str
-    region: str
 
 
-def run_bench(options: LoopOptions, *, as_json: bool) -> int:
+def run_bench(address: BedAddress, options: LoopOptions, *, as_json: bool) -> int:
     """Measure and print. 0: done; 1: the fleet was not whole in the end; 2: no bed to run on."""
-    try:
-        figures = asyncio.run(_measured(options))
-    except (NotABed, KubeError, LedgerError, OSError) as error:
-        print(error, file=sys.stderr)
+    figures = told(_measured(address, options), as_json=as_json)
+    if figures is None:
         return 2
-    print(json.dumps(figures, indent=1) if as_json else table_of([figures]))
     return 0 if figures["decisions"] >= options.turns and figures["ready"] >= 0.95 * options.nodes else 1
 
 
-async def _measured(options: LoopOptions) -> dict[str, Any]:
+async def _measured(address: BedAddress, options: LoopOptions) -> dict[str, Any]:
     clock = SystemClock()
-    kube = open_api(options.kubeconfig, clock=clock, qps=2000.0, burst=4000)
-    aws = open_aws(options.region, clock=clock, endpoint_url=options.endpoint)
-    bed = BenchBed(
-        kube=kube,
-        aws=aws,
-        region=options.region,
-        endpoint=options.endpoint,
-        kubeconfig=options.kubeconfig,
-        ledger_url=options.ledger,
-        job=f"{NAME}-{clock.now_s():.0f}",
-        clock=clock,
-        plan=plan_of(options.nodes, options.interval),
-    )
-    began_s = clock.monotonic_s()
-    try:
-        try:
-            await bed.set_up()
-            set_up_s = clock.monotonic_s() - began_s
-            return {**await _figures(bed, clock, options.turns), "set_up_s": round(set_up_s, 1)}
-        finally:
-            await bed.tear_down()
-    finally:
-        await kube.close()
-        await aws.close()
+    async with bench_bed(address, plan_of(options.nodes, options.interval), clock) as bed:
+        began_s = clock.monotonic_s()
+        await bed.set_up()
+        set_up_s = clock.monotonic_s() - began_s
+        return {**await _figures(bed, clock, options.turns), "set_up_s": round(set_up_s, 1)}
 
 
 def plan_of(nodes: int, interval: str) -> BenchPlan:

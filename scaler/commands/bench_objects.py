@@ -190,7 +190,13 @@ def fleet_of(plan: BenchPlan, *, job: str, ledger_url: str, region: str) -> Json
         "spendCapUsdPerH": "1000000.00",
         "interval": plan.interval,
         "dryRun": False,
-        "job": {"name": job, "groupSize": 4, "batchGroups": 8, "maxStaleness": 1000, "maxConcurrent": 100_000},
+        "job": {
+            "name": job,
+            "groupSize": SETTINGS.group_size,
+            "batchGroups": SETTINGS.batch_groups,
+            "maxStaleness": SETTINGS.max_staleness,
+            "maxConcurrent": SETTINGS.max_concurrent,
+        },
         "ledger": {"type": "valkey", "url": ledger_url},
         "stages": [stage],
     }
