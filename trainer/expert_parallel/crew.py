@@ -79,16 +79,20 @@ class CrewLearner:
     def __init__(self, mine: Shard, channel: Channel, manifest: Mapping[str, str]) -> None:
         self._mine = mine
         self._channel = channel
+        self._whole: Mapping[str, Tensor] | None = None
+        """The model as collected last, until it changes: a step's checkpoint and its publication want the same."""
         self.manifest = manifest
 
     def restore(self, model: Mapping[str, Tensor], optimiser: Mapping[str, Tensor]) -> None:
         """Everybody goes on from these."""
+        self._whole = None
         tensors = prefixed("model/", model) | prefixed("optimiser/", optimiser)
         self._channel.tell(Order.RESTORE, tensors)
         self._mine.restore(tensors)
 
     def update(self, batch: TokenBatch, minibatches: Sequence[Tensor]) -> list[LossParts]:
         """Together."""
+        self._whole = None
         tensors = {field.name: getattr(batch, field.name) for field in fields(TokenBatch)}
         tensors |= {"rows": torch.cat(list(minibatches)), "sizes": torch.tensor([len(rows) for rows in minibatches])}
         self._channel.tell(Order.UPDATE, tensors)
@@ -96,8 +100,10 @@ class CrewLearner:
 
     def model_state(self) -> Mapping[str, Tensor]:
         """Everybody's parts put together, on the host."""
-        self._channel.tell(Order.COLLECT_MODEL)
-        return whole(self._channel.collect(self._mine.model_state()))
+        if self._whole is None:
+            self._channel.tell(Order.COLLECT_MODEL)
+            self._whole = whole(self._channel.collect(self._mine.model_state()))
+        return self._whole
 
     def optimiser_state(self) -> Mapping[str, Tensor]:
         """Everybody's parts put together, on the host."""

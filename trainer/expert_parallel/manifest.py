@@ -49,7 +49,9 @@ def own_manifest(extra: Mapping[str, str]) -> dict[str, str]:
         "python": platform.python_version(),
         "kernel": platform.release(),
     }
-    for gather in (_gpus, _packages, _libraries, _nccl, _files, _nics, _libfabric, _environment):
+    mapped = _mapped()
+    facts |= _libraries(mapped) | _nccl(mapped)
+    for gather in (_gpus, _packages, _files, _nics, _libfabric, _environment):
         facts |= gather()
     return dict(sorted((facts | dict(extra)).items()))
 
@@ -84,23 +86,24 @@ def _packages() -> dict[str, str]:
     return found
 
 
-def _libraries() -> dict[str, str]:
-    """Digests of the libraries that are mapped, whatever a path or a package says."""
-    return {f"library.{Path(path).name}": _digest(Path(path)) for path in _mapped()}
+def _mapped() -> list[Path]:
+    """The libraries that matter, as they are mapped into this process."""
+    lines = (line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines())
+    paths = {Path(words[5]) for words in lines if len(words) == 6}
+    return sorted(path for path in paths if path.name.startswith(_LIBRARIES) and path.is_file())
 
 
-def _mapped() -> list[str]:
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    paths = {line.split(maxsplit=5)[5] for line in lines if len(line.split(maxsplit=5)) == 6}
-    return sorted(path for path in paths if Path(path).name.startswith(_LIBRARIES) and Path(path).is_file())
+def _libraries(mapped: Sequence[Path]) -> dict[str, str]:
+    """Digests of what is mapped, whatever a path or a package says."""
+    return {f"library.{path.name}": _digest(path) for path in mapped}
 
 
-def _nccl() -> dict[str, str]:
+def _nccl(mapped: Sequence[Path]) -> dict[str, str]:
     """The version that the mapped library says of itself; torch's own word is that of its build."""
-    for path in _mapped():
-        if Path(path).name.startswith("libnccl.so"):
+    for path in mapped:
+        if path.name.startswith("libnccl.so"):
             number = ctypes.c_int()
-            ctypes.CDLL(path).ncclGetVersion(ctypes.byref(number))
+            ctypes.CDLL(str(path)).ncclGetVersion(ctypes.byref(number))
             return {"nccl": f"{number.value // 10000}.{number.value // 100 % 100}.{number.value % 100}"}
     return {}
 

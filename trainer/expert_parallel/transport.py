@@ -20,7 +20,7 @@ from trainer.expert_parallel.mesh import CrewRefused
 
 WAYS = ("p2p", "shm", "socket", "ib", "efa", "ofi")
 _CHANNEL = re.compile(r"Channel \S+ : .* via (\S+?)/(.*)")
-_PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is (\S+?)(?:,| \(|$).*?(?:found (\d+) nics)?", re.IGNORECASE)
+_PROVIDER = re.compile(r"NET/OFI Selected provider is (\S+?)(?:,| \(|$)", re.IGNORECASE)
 _NICS = re.compile(r"found (\d+) nics", re.IGNORECASE)
 _MOVED = ("tx_bytes", "rdma_read_resp_bytes", "rdma_write_bytes", "send_bytes")
 """Counters of an EFA device that grow with what it sent."""
