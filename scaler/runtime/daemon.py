@@ -189,7 +189,7 @@ class Daemon:
                 rules=JobRules(calls, self._rules),
                 ledger=watch,
                 signals=signal_sources(self._config.fleet, watch, clock),
-                pools=PoolWatch(),
+                pools=PoolWatch(clock),
                 notices=notices,
                 offerings=offerings,
                 executor=executor,

@@ -2,7 +2,9 @@
 
 Policy: a list of thousands of instances takes seconds, and no decision waits for it longer than a moment: it goes on beside the
 loop, one of a pool at a time, and the turn is made on the list before. One that comes late and tells something new wakes
-the loop. How old a list is stands in it (`listed_at_s`), and the engine holds on one that is too old.
+the loop. After it the pool is left alone for a multiple of the time that its list took, within bounds: a large fleet always has
+something new to tell, and lists close upon lists would take the processor from the decisions, and AWS's rate from the launches.
+How old a list is stands in it (`listed_at_s`), and the engine holds on one that is too old.
 
 An adapter that fails in any way, its own faults included, is a pool that could not be listed: its list grows old, which
 the engine sees, and no other pool waits for it.
@@ -15,11 +17,16 @@ from dataclasses import replace
 import structlog
 
 from scaler.act.base import OfferingFacts, PoolActor, PoolObservation, PoolUnavailable
+from scaler.model.clock import Clock
 
 log = structlog.get_logger()
 
 PATIENCE_S = 0.2
 """So long a turn waits for lists: those of small pools are there by then."""
+_LISTS_TAKE_ONE_IN = 5.0
+"""Of the time, where lists come late."""
+LONGEST_REST_S = 8.0
+"""Well below the age at which a list is too old to decide on."""
 _Task = asyncio.Task[None]
 
 
@@ -30,11 +37,13 @@ def _nobody() -> None:
 class PoolWatch:
     """The last complete list of each pool."""
 
-    def __init__(self, time_out_s: float = 30.0, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, clock: Clock, time_out_s: float = 30.0, patience_s: float = PATIENCE_S) -> None:
+        self._clock = clock
         self._time_out_s = time_out_s
         self._patience_s = patience_s
         self._under_way: dict[str, tuple[PoolActor, _Task]] = {}
         self._waited_for = False
+        self._rests: dict[str, tuple[PoolActor, float]] = {}
         self.late: Callable[[], None] = _nobody
         """Hears of a list that came when no turn waited for it, and is not the one before."""
         self.observations: dict[str, PoolObservation] = {}
@@ -47,14 +56,19 @@ class PoolWatch:
         for name in self.observations.keys() - actors.keys():
             del self.observations[name]
             self.facts.pop(name, None)
-        under_way = {name: self._listing(name, actor, group) for name, actor in actors.items()}
-        self._under_way = {name: (actors[name], task) for name, task in under_way.items()}
-        if under_way:
+            self._rests.pop(name, None)
+        due = {name: actor for name, actor in actors.items() if not self._is_at_rest(name, actor)}
+        self._under_way = {name: (actor, self._listing(name, actor, group)) for name, actor in due.items()}
+        if self._under_way:
             self._waited_for = True
             try:
-                await asyncio.wait(under_way.values(), timeout=self._patience_s)
+                await asyncio.wait([task for _, task in self._under_way.values()], timeout=self._patience_s)
             finally:
                 self._waited_for = False
+
+    def _is_at_rest(self, name: str, actor: PoolActor) -> bool:
+        whose, until_s = self._rests.get(name, (None, 0.0))
+        return whose is actor and self._clock.monotonic_s() < until_s
 
     def _listing(self, name: str, actor: PoolActor, group: asyncio.TaskGroup) -> _Task:
         """The list that is being made of a pool; one by an actor that is no more is left to itself."""
@@ -64,6 +78,7 @@ class PoolWatch:
         return group.create_task(self._list(name, actor))
 
     async def _list(self, name: str, actor: PoolActor) -> None:
+        began_s = self._clock.monotonic_s()
         try:
             async with asyncio.timeout(self._time_out_s):
                 listed = await actor.observe()
@@ -76,8 +91,15 @@ class PoolWatch:
         else:
             if self._under_way.get(name, (None, None))[0] is actor:
                 self._take(name, listed, facts)
+                self._rests[name] = actor, self._rests_until_s(began_s)
             if self.failures_in_a_row.pop(name, 0):
                 log.info("pool_back", pool=name)
+
+    def _rests_until_s(self, began_s: float) -> float:
+        now_s = self._clock.monotonic_s()
+        took_s = now_s - began_s
+        rest_s = 0.0 if took_s <= self._patience_s else min(LONGEST_REST_S, (_LISTS_TAKE_ONE_IN - 1.0) * took_s)
+        return now_s + rest_s
 
     def _take(self, name: str, listed: PoolObservation, facts: Mapping[str, OfferingFacts]) -> None:
         before = self.observations.get(name)

@@ -112,7 +112,7 @@ async def a_controller(world: World, *, start: bool = True) -> AsyncIterator[Run
             rules=JobRules(calls, lambda: None),
             ledger=watch,
             signals={"rollout": open_source("ledger", SourceContext(ledger=watch, clock=clock, averaged_over_s=60.0))},
-            pools=PoolWatch(),
+            pools=PoolWatch(clock),
             notices=NoticeWatch({"fake": world.notices}, clock),
             offerings=offerings,
             executor=executor,

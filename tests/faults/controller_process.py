@@ -220,7 +220,7 @@ class ControllerProcess:
                 rules=JobRules(calls, lambda: job),
                 ledger=watch,
                 signals={STAGE: GappySignals(open_source("ledger", context), self._plug)},
-                pools=PoolWatch(),
+                pools=PoolWatch(clock),
                 notices=self._notices,
                 offerings=offerings,
                 executor=executor,

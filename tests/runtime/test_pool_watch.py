@@ -5,8 +5,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import pytest
+
 from scaler.act.base import OfferingFacts, PoolActor, PoolObservation
-from scaler.runtime.pool_watch import PoolWatch
+from scaler.runtime.pool_watch import LONGEST_REST_S, PoolWatch
 from tests.builders.clock import FakeClock
 from tests.builders.fleet import FakePool, an_instance
 
@@ -55,7 +57,8 @@ class Scene:
 @asynccontextmanager
 async def a_scene() -> AsyncIterator[Scene]:
     async with asyncio.TaskGroup() as group:
-        scene = Scene(PoolWatch(patience_s=0.001), SlowPool(FakeClock()), group)
+        pool = SlowPool(FakeClock())
+        scene = Scene(PoolWatch(pool.clock, patience_s=0.001), pool, group)
         scene.watch.late = lambda: scene.woken.append("woken")
         yield scene
         scene.pool.gate.set()
@@ -94,6 +97,40 @@ async def test_a_late_list_wakes_the_loop_where_it_tells_something_new_and_only_
         await scene.poll()
         await scene.let_go()
         assert (scene.listed, scene.woken) == (["i-1", "i-2"], ["woken", "woken"])
+
+
+@pytest.mark.parametrize(("took_s", "rests_s"), [(0.5, 2.0), (10.0, LONGEST_REST_S)])
+async def test_lists_that_take_long_leave_most_of_the_time_to_others(took_s: float, rests_s: float) -> None:
+    async with a_scene() as scene:
+        await scene.poll()
+        scene.pool.clock.pass_time(took_s)
+        await scene.let_go()
+        scene.pool.clock.pass_time(rests_s - 0.01)
+        await scene.poll()
+        assert scene.pool.asked == 1
+        scene.pool.clock.pass_time(0.01)
+        await scene.poll()
+        assert scene.pool.asked == 2
+
+
+async def test_a_list_that_is_there_at_once_is_made_again_at_the_next_turn() -> None:
+    async with a_scene() as scene:
+        scene.pool.gate.set()
+        for _ in range(3):
+            await scene.poll()
+        assert scene.pool.asked == 3
+
+
+async def test_an_actor_that_was_replaced_does_not_inherit_the_rest() -> None:
+    async with a_scene() as scene:
+        await scene.poll()
+        scene.pool.clock.pass_time(1.0)
+        await scene.let_go()
+        scene.pool = SlowPool(scene.pool.clock)
+        scene.pool.put(an_instance("i-new"))
+        scene.pool.gate.set()
+        await scene.poll()
+        assert scene.listed == ["i-new"]
 
 
 async def test_one_slow_pool_holds_no_other_up() -> None:
@@ -141,7 +178,7 @@ async def test_a_list_that_fails_late_leaves_the_last_one_and_is_counted() -> No
 async def test_a_list_that_never_comes_is_given_up_and_made_anew() -> None:
     async with asyncio.TaskGroup() as group:
         pool = SlowPool(FakeClock())
-        watch = PoolWatch(time_out_s=0.01, patience_s=5.0)
+        watch = PoolWatch(pool.clock, time_out_s=0.01, patience_s=5.0)
         await watch.poll({"pool": pool}, group)
         assert watch.failures_in_a_row == {"pool": 1}
         await watch.poll({"pool": pool}, group)

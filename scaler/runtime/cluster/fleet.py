@@ -345,7 +345,7 @@ class FleetRunner:
                 rules=JobRules(calls, lambda: _rules(config)),
                 ledger=watch,
                 signals=signal_sources(config.fleet, watch, clock),
-                pools=PoolWatch(),
+                pools=PoolWatch(clock),
                 notices=notices,
                 offerings=offerings,
                 executor=executor,
