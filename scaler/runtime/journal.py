@@ -90,13 +90,16 @@ class TurnJournal(Protocol):
 class Journal:
     """See the module's docstring. Calls block for one write."""
 
-    def __init__(self, path: Path) -> None:
-        """Open or make the file; `JournalError` where it cannot be used."""
+    def __init__(self, path: Path, *, durable: bool = True) -> None:
+        """Open or make the file; `JournalError` where it cannot be used.
+
+        `durable`: a commit waits for the disk. Not where the file is history only: a crash of the machine may lose its end.
+        """
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, isolation_level=None, timeout=5.0)
             self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")
+            self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._db.executescript(_SCHEMA)
         except (OSError, sqlite3.Error) as error:
             raise JournalError(f"journal {path}: {error}") from error

@@ -207,7 +207,7 @@ class FleetRunner:
             fleet=key.name,
             owner=owner,
             epoch=self._epoch,
-            decisions=Journal(file),
+            decisions=Journal(file, durable=False),
         )
         await journal.open()
         return journal
