@@ -1,8 +1,8 @@
 """Lists every pool at once, each with its own time-out; keeps the last complete list of each.
 
-Policy: a list of thousands of instances takes seconds, and no decision waits for it longer than a moment: it goes on beside the
-loop, one of a pool at a time, and the turn is made on the list before. One that comes late and tells something new wakes
-the loop. After it the pool is left alone for a multiple of the time that its list took, within bounds: a large fleet always has
+Policy: a list of thousands of instances takes seconds, and no decision waits for it longer than a moment, or at all where the
+last one took longer: it goes on beside the loop, one of a pool at a time, and the turn is made on the list before. One that
+comes late and tells something new wakes the loop. After it the pool is left alone for a multiple of the time that its list took, within bounds: a large fleet always has
 something new to tell, and lists close upon lists would take the processor from the decisions, and AWS's rate from the launches.
 How old a list is stands in it (`listed_at_s`), and the engine holds on one that is too old.
 
@@ -12,7 +12,7 @@ the engine sees, and no other pool waits for it.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -30,6 +30,15 @@ LONGEST_REST_S = 8.0
 _Task = asyncio.Task[None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Slow:
+    """A pool whose last list came late: no turn waits for the next one either."""
+
+    actor: PoolActor
+    rests_until_s: float
+    """Monotonic."""
+
+
 def _nobody() -> None:
     """Where nobody is to be woken."""
 
@@ -43,7 +52,7 @@ class PoolWatch:
         self._patience_s = patience_s
         self._under_way: dict[str, tuple[PoolActor, _Task]] = {}
         self._waited_for = False
-        self._rests: dict[str, tuple[PoolActor, float]] = {}
+        self._slow: dict[str, _Slow] = {}
         self.late: Callable[[], None] = _nobody
         """Hears of a list that came when no turn waited for it, and is not the one before."""
         self.observations: dict[str, PoolObservation] = {}
@@ -56,19 +65,23 @@ class PoolWatch:
         for name in self.observations.keys() - actors.keys():
             del self.observations[name]
             self.facts.pop(name, None)
-            self._rests.pop(name, None)
+            self._slow.pop(name, None)
         due = {name: actor for name, actor in actors.items() if not self._is_at_rest(name, actor)}
         self._under_way = {name: (actor, self._listing(name, actor, group)) for name, actor in due.items()}
-        if self._under_way:
+        quick = [task for name, (_, task) in self._under_way.items() if name not in self._slow]
+        if quick:
             self._waited_for = True
             try:
-                await asyncio.wait([task for _, task in self._under_way.values()], timeout=self._patience_s)
+                await asyncio.wait(quick, timeout=self._patience_s)
             finally:
                 self._waited_for = False
 
     def _is_at_rest(self, name: str, actor: PoolActor) -> bool:
-        whose, until_s = self._rests.get(name, (None, 0.0))
-        return whose is actor and self._clock.monotonic_s() < until_s
+        slow = self._slow.get(name)
+        if slow is None or slow.actor is not actor:
+            self._slow.pop(name, None)
+            return False
+        return self._clock.monotonic_s() < slow.rests_until_s
 
     def _listing(self, name: str, actor: PoolActor, group: asyncio.TaskGroup) -> _Task:
         """The list that is being made of a pool; one by an actor that is no more is left to itself."""
@@ -91,15 +104,17 @@ class PoolWatch:
         else:
             if self._under_way.get(name, (None, None))[0] is actor:
                 self._take(name, listed, facts)
-                self._rests[name] = actor, self._rests_until_s(began_s)
+                self._time(name, actor, began_s)
             if self.failures_in_a_row.pop(name, 0):
                 log.info("pool_back", pool=name)
 
-    def _rests_until_s(self, began_s: float) -> float:
+    def _time(self, name: str, actor: PoolActor, began_s: float) -> None:
         now_s = self._clock.monotonic_s()
         took_s = now_s - began_s
-        rest_s = 0.0 if took_s <= self._patience_s else min(LONGEST_REST_S, (_LISTS_TAKE_ONE_IN - 1.0) * took_s)
-        return now_s + rest_s
+        self._slow.pop(name, None)
+        if took_s > self._patience_s:
+            rest_s = min(LONGEST_REST_S, (_LISTS_TAKE_ONE_IN - 1.0) * took_s)
+            self._slow[name] = _Slow(actor, now_s + rest_s)
 
     def _take(self, name: str, listed: PoolObservation, facts: Mapping[str, OfferingFacts]) -> None:
         before = self.observations.get(name)

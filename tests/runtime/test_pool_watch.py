@@ -12,6 +12,8 @@ from scaler.runtime.pool_watch import LONGEST_REST_S, PoolWatch
 from tests.builders.clock import FakeClock
 from tests.builders.fleet import FakePool, an_instance
 
+_LONGER_THAN_ANY_TEST_S = 3600.0
+
 
 @dataclass
 class SlowPool(FakePool):
@@ -110,7 +112,25 @@ async def test_lists_that_take_long_leave_most_of_the_time_to_others(took_s: flo
         assert scene.pool.asked == 1
         scene.pool.clock.pass_time(0.01)
         await scene.poll()
+        await scene.pool.clock.settle()
         assert scene.pool.asked == 2
+
+
+async def test_no_turn_waits_for_a_pool_whose_last_list_came_late() -> None:
+    async with asyncio.TaskGroup() as group:
+        pool = SlowPool(FakeClock())
+        watch = PoolWatch(pool.clock, patience_s=_LONGER_THAN_ANY_TEST_S)
+        first = group.create_task(watch.poll({"pool": pool}, group))
+        await pool.clock.settle()
+        pool.clock.pass_time(_LONGER_THAN_ANY_TEST_S + 1.0)
+        pool.gate.set()
+        await first
+        pool.gate.clear()
+        pool.clock.pass_time(LONGEST_REST_S)
+        await watch.poll({"pool": pool}, group)
+        await pool.clock.settle()
+        assert pool.asked == 2
+        pool.gate.set()
 
 
 async def test_a_list_that_is_there_at_once_is_made_again_at_the_next_turn() -> None:
