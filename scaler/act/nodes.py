@@ -186,14 +186,19 @@ class NodeKeeper:
                 self._behind = self._behind or mark.noticed_at_s is not None
                 self._bring(group, node, self._marking(mark.instance_id), mark)
         for node in self._nodes.all():
-            if node.instance_id not in wanted and (MARKED_BY_ANNOTATION in node.annotations or node.taints):
-                self._bring(group, self._latest(node), self._unmarking)
-        for instance_id in self._owned.keys() - wanted.keys() if self._taking else ():
-            node = self._node_of(instance_id)
-            if node is not None and not node.labels.get(FLEET_LABEL):
-                self._bring(group, node, self._owning(instance_id))
+            if node.instance_id not in wanted:
+                self._look_at_unwanted(group, node)
         for mark in self._marks:
             self._empty(group, mark)
+
+    def _look_at_unwanted(self, group: asyncio.TaskGroup, node: NodeFacts) -> None:
+        """At a node that is to carry no mark: of thousands all but a few are as they should be."""
+        if MARKED_BY_ANNOTATION in node.annotations or node.taints:
+            self._bring(group, self._latest(node), self._unmarking)
+        if self._taking and not node.labels.get(FLEET_LABEL) and node.instance_id in self._owned:
+            latest = self._node_of(node.instance_id)
+            if latest is not None and not latest.labels.get(FLEET_LABEL):
+                self._bring(group, latest, self._owning(node.instance_id))
 
     def _stands(self, mark: NodeMark, node: NodeFacts) -> bool:
         now_s = self._clock.monotonic_s()

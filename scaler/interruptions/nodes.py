@@ -90,6 +90,11 @@ class _Read:
     expires_at_s: float = math.inf
     malformed: bool = False
 
+    @property
+    def speaks(self) -> bool:
+        """Whether it says anything of its going."""
+        return bool(self.causes) or self.recorded is not None
+
 
 class NodeNotices(Unacknowledged):
     """A `NoticeSource`; see the module's docstring."""
@@ -127,7 +132,8 @@ class NodeNotices(Unacknowledged):
         now_s = self._clock.now_s()
         nodes = [node for node in self._settings.nodes.all() if node.instance_id]
         self._forget({node.uid for node in nodes})
-        notices = [notice for node in nodes for notice in self._notices(node, now_s)]
+        speaking = [node for node in nodes if self._reading(node).speaks]
+        notices = [notice for node in speaking for notice in self._notices(node, now_s)]
         earliest: dict[tuple[str, NoticeKind], InterruptionNotice] = {}
         for notice in sorted(notices, key=by_deadline):
             earliest.setdefault((notice.instance_id, notice.kind), notice)

@@ -2,9 +2,10 @@
 
 Policy: a list of thousands of instances takes seconds, and no decision waits for it longer than a moment, or at all where the
 last one took longer: it goes on beside the loop, one of a pool at a time, and the turn is made on the list before. One that
-comes late and tells something new wakes the loop. After it the pool is left alone for a multiple of the time that its list took, within bounds: a large fleet always has
-something new to tell, and lists close upon lists would take the processor from the decisions, and AWS's rate from the launches.
-How old a list is stands in it (`listed_at_s`), and the engine holds on one that is too old.
+comes late and tells something new wakes the loop. After it the pool is left alone for a multiple of the time that its list took,
+within bounds: a large fleet always has something new to tell, and lists close upon lists would take the processor from the
+decisions, and AWS's rate from the launches. How old a list is stands in it (`listed_at_s`), and the engine holds on one that is
+too old.
 
 An adapter that fails in any way, its own faults included, is a pool that could not be listed: its list grows old, which
 the engine sees, and no other pool waits for it.

@@ -38,16 +38,18 @@ async def test_listing_changes_nothing(bed: Bed) -> None:
     assert all(call.operation.startswith(("Describe", "Get")) for call in bed.sim.log.calls[before:])
 
 
-async def test_five_hundred_instances_cost_three_calls() -> None:
+async def test_five_hundred_instances_cost_two_calls_and_once_a_minute_three() -> None:
     bed = Bed()
     bed.group(desired=500, high=500)
     bed.pass_time(60)
     pool = bed.pool()
     await pool.observe()
-    bed.pass_time(5)
-    before = len(bed.sim.log.calls)
-    assert len(await listed(pool)) == 500
-    assert len(bed.sim.log.calls) - before == 3
+    for seconds, calls in ((5, 2), (60, 3), (5, 2)):
+        bed.pass_time(seconds)
+        before = len(bed.sim.log.calls)
+        assert len(await listed(pool)) == 500
+        described = [call.operation for call in bed.sim.log.calls[before:]]
+        assert len([one for one in described if one in ("DescribeAutoScalingGroups", "DescribeInstances")]) == calls
 
 
 async def test_lists_within_a_moment_are_one(bed: Bed) -> None:
@@ -123,6 +125,30 @@ async def test_a_detached_instance_is_listed_until_it_is_gone(bed: Bed) -> None:
     bed.sim.fate.reclaim(ids=[instance.instance_id], noticed=False)
     bed.pass_time(30)
     assert await listed(pool) == ()
+
+
+async def test_who_detaches_an_instance_lists_it_on_without_describing_all_that_ever_left(bed: Bed) -> None:
+    pool = bed.pool()
+    (instance,) = await bed.up(pool, "t-1")
+    await listed(pool)
+    await pool.detach(a_detach(instance))
+    for _ in range(20):
+        bed.pass_time(5)
+        (left,) = await listed(pool)
+        assert (left.instance_id, left.attached) == (instance.instance_id, False)
+    bed.sim.fate.reclaim(ids=[instance.instance_id], noticed=False)
+    bed.pass_time(30)
+    assert await listed(pool) == ()
+
+
+async def test_what_left_the_group_before_anybody_saw_it_is_found_within_a_minute(bed: Bed) -> None:
+    other, pool = bed.pool(), bed.restarted()
+    assert await listed(pool) == ()
+    (instance,) = await bed.up(other, "t-1")
+    await other.detach(a_detach(instance))
+    bed.pass_time(60)
+    (left,) = await listed(pool)
+    assert (left.instance_id, left.attached) == (instance.instance_id, False)
 
 
 async def test_an_instance_in_a_termination_hook_still_runs(bed: Bed) -> None:

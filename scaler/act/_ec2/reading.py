@@ -1,12 +1,14 @@
 """One reading of a group: Auto Scaling's description and EC2's instances, of about one moment, whole or not at all.
 
-Policy: three calls whatever the size (a page of EC2 holds 1,000 instances), shared by all who ask within a moment. What is
-written makes the next reader read anew, except for those who keep account of writes themselves: a burst of launches and ends
-would otherwise read the whole group for each of them. Instances that have left the group are found by our tag.
+Policy: a page of EC2 holds 1,000 instances, and a reading is shared by all who ask within a moment. What is written makes the
+next reader read anew, except for those who keep account of writes themselves: a burst of launches and ends would otherwise
+read the whole group for each of them. Instances that have left the group are found by our tag; once a minute all of them, and
+in between those that were seen before and are in the group no more, which is all but what came and left unseen: so that nothing
+is described twice for every reading.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +19,9 @@ from scaler.model.clock import Clock
 
 _EXISTS = {"Name": "instance-state-name", "Values": ["pending", "running", "shutting-down", "stopping", "stopped"]}
 _PAGE = 1000
+_ALL_EVERY_S = 60.0
+_NAMED_AT_MOST = 200
+"""Values that a filter of EC2 takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +60,9 @@ class GroupReader:
         self._clock = clock
         self._lock = asyncio.Lock()
         self._last: Reading | None = None
+        self._all_at_s = float("-inf")
+        self._seen: set[str] = set()
+        """Instances of all readings since those that carry our tag were last listed, that one included."""
         self.mark = 0
         """Writes of ours so far."""
 
@@ -78,21 +86,33 @@ class GroupReader:
 
     async def _read(self) -> Reading:
         listed_at_s, begun_s, mark = self._clock.now_s(), self._clock.monotonic_s(), self.mark
-        groups, inside, ours = await whole(
+        group, instances = await self._described(begun_s)
+        members = join(group, instances, listed_at_s + (self._aws.ahead_s() or 0.0))
+        self._seen |= members.keys()
+        return Reading(listed_at_s=listed_at_s, begun_s=begun_s, mark=mark, group=group, members=members)
+
+    async def _described(self, begun_s: float) -> tuple[Mapping[str, Any] | None, list[Mapping[str, Any]]]:
+        """The group, None where there is none, and the instances in it and of it."""
+        everything = begun_s - self._all_at_s >= _ALL_EVERY_S
+        groups, inside, *ours = await whole(
             self._aws.call("autoscaling", "DescribeAutoScalingGroups", AutoScalingGroupNames=[self._group]),
             self._instances(AWS_GROUP_TAG),
-            self._instances(GROUP_TAG),
+            *([self._instances(GROUP_TAG)] if everything else ()),
         )
-        group = next(iter(groups.get("AutoScalingGroups", ())), None)
-        return Reading(
-            listed_at_s=listed_at_s,
-            begun_s=begun_s,
-            mark=mark,
-            group=group,
-            members=join(group, (*inside, *ours), listed_at_s + (self._aws.ahead_s() or 0.0)),
-        )
+        if everything:
+            self._all_at_s, self._seen = begun_s, set()
+        else:
+            ours = [await self._left(self._seen - {instance["InstanceId"] for instance in inside})]
+        return next(iter(groups.get("AutoScalingGroups", ())), None), [*inside, *ours[0]]
 
-    async def _instances(self, tag: str) -> list[Mapping[str, Any]]:
-        filters = [{"Name": f"tag:{tag}", "Values": [self._group]}, _EXISTS]
+    async def _left(self, instance_ids: Collection[str]) -> list[Mapping[str, Any]]:
+        """What these are now, as far as they carry our tag; more than fit into a filter are all listed."""
+        if len(instance_ids) > _NAMED_AT_MOST:
+            return await self._instances(GROUP_TAG)
+        named = {"Name": "instance-id", "Values": sorted(instance_ids)}
+        return await self._instances(GROUP_TAG, named) if instance_ids else []
+
+    async def _instances(self, tag: str, *more: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        filters = [{"Name": f"tag:{tag}", "Values": [self._group]}, _EXISTS, *more]
         found = await self._aws.pages("ec2", "DescribeInstances", "Reservations", Filters=filters, MaxResults=_PAGE)
         return [instance for reservation in found for instance in reservation["Instances"]]
