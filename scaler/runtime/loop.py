@@ -214,7 +214,7 @@ class Controller:
             await parts.rules.apply()  # a store that hangs holds a turn up once, not twice
         async with asyncio.TaskGroup() as group:
             ledger = group.create_task(parts.ledger.poll())
-            group.create_task(parts.pools.poll(actors, beside))
+            group.create_task(parts.pools.poll(actors, beside, _max_age_s(parts.config.spec)))
             group.create_task(parts.notices.poll())
         for source in set(parts.signals.values()):
             await source.poll()
@@ -330,6 +330,11 @@ class Controller:
     async def _wait(self, seconds: float) -> None:
         await first_of(self._parts.clock.sleep(seconds), self.wake.wait())
         self.wake.clear()
+
+
+def _max_age_s(spec: FleetSpec) -> float:
+    """What is older is not decided on, by the strictest of the stages."""
+    return min((stage.guard_rails.signal_max_age_s for stage in spec.stages), default=0.0)
 
 
 def _without_freshness(memory: Memory) -> Memory:

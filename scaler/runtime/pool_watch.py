@@ -3,9 +3,9 @@
 Policy: a list of thousands of instances takes seconds, and no decision waits for it longer than a moment, or at all where the
 last one took longer: it goes on beside the loop, one of a pool at a time, and the turn is made on the list before. One that
 comes late and tells something new wakes the loop. After it the pool is left alone for a multiple of the time that its list took,
-within bounds: a large fleet always has something new to tell, and lists close upon lists would take the processor from the
-decisions, and AWS's rate from the launches. How old a list is stands in it (`listed_at_s`), and the engine holds on one that is
-too old.
+as far as the age of its list allows: a large fleet always has something new to tell, and lists close upon lists would take the
+processor from the decisions, and AWS's rate from the launches. How old a list is stands in it (`listed_at_s`), and the engine
+holds on one that is too old.
 
 An adapter that fails in any way, its own faults included, is a pool that could not be listed: its list grows old, which
 the engine sees, and no other pool waits for it.
@@ -26,8 +26,8 @@ PATIENCE_S = 0.2
 """So long a turn waits for lists: those of small pools are there by then."""
 _LISTS_TAKE_ONE_IN = 5.0
 """Of the time, where lists come late."""
-LONGEST_REST_S = 8.0
-"""Well below the age at which a list is too old to decide on."""
+_OLDEST_RATIO = 0.4
+"""Of the age at which a list is too old to decide on: none is older when the next one is there, if that takes no longer."""
 _Task = asyncio.Task[None]
 
 
@@ -38,6 +38,11 @@ class _Slow:
     actor: PoolActor
     rests_until_s: float
     """Monotonic."""
+
+
+def rest_s(took_s: float, oldest_s: float) -> float:
+    """How long a pool is left alone whose list took so long, and may be so old before the next one is there."""
+    return max(0.0, min((_LISTS_TAKE_ONE_IN - 1.0) * took_s, oldest_s - 2.0 * took_s))
 
 
 def _nobody() -> None:
@@ -53,6 +58,7 @@ class PoolWatch:
         self._patience_s = patience_s
         self._under_way: dict[str, tuple[PoolActor, _Task]] = {}
         self._waited_for = False
+        self._oldest_s = 0.0
         self._slow: dict[str, _Slow] = {}
         self.late: Callable[[], None] = _nobody
         """Hears of a list that came when no turn waited for it, and is not the one before."""
@@ -61,8 +67,12 @@ class PoolWatch:
         self.facts: dict[str, Mapping[str, OfferingFacts]] = {}
         """What each pool's provider told last of its offerings."""
 
-    async def poll(self, actors: Mapping[str, PoolActor], group: asyncio.TaskGroup) -> None:
-        """Have all pools listed, in `group`, and wait for it a while; forget those that are not in the fleet any more."""
+    async def poll(self, actors: Mapping[str, PoolActor], group: asyncio.TaskGroup, max_age_s: float) -> None:
+        """Have all pools listed, in `group`, and wait for it a while; forget those that are not in the fleet any more.
+
+        `max_age_s`: lists that are older are not decided on.
+        """
+        self._oldest_s = _OLDEST_RATIO * max_age_s
         for name in self.observations.keys() - actors.keys():
             del self.observations[name]
             self.facts.pop(name, None)
@@ -114,8 +124,7 @@ class PoolWatch:
         took_s = now_s - began_s
         self._slow.pop(name, None)
         if took_s > self._patience_s:
-            rest_s = min(LONGEST_REST_S, (_LISTS_TAKE_ONE_IN - 1.0) * took_s)
-            self._slow[name] = _Slow(actor, now_s + rest_s)
+            self._slow[name] = _Slow(actor, now_s + rest_s(took_s, self._oldest_s))
 
     def _take(self, name: str, listed: PoolObservation, facts: Mapping[str, OfferingFacts]) -> None:
         before = self.observations.get(name)

@@ -6,13 +6,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scaler.act.base import OfferingFacts, PoolActor, PoolObservation
-from scaler.runtime.pool_watch import LONGEST_REST_S, PoolWatch
+from scaler.runtime.pool_watch import PoolWatch, rest_s
 from tests.builders.clock import FakeClock
 from tests.builders.fleet import FakePool, an_instance
 
 _LONGER_THAN_ANY_TEST_S = 3600.0
+_MAX_AGE_S = 30.0
 
 
 @dataclass
@@ -42,7 +45,7 @@ class Scene:
 
     async def poll(self, **others: PoolActor) -> None:
         """A turn's look."""
-        await self.watch.poll({"pool": self.pool, **others}, self.group)
+        await self.watch.poll({"pool": self.pool, **others}, self.group, _MAX_AGE_S)
 
     async def let_go(self) -> None:
         """The list that is being made comes, when no turn waits for it; the next one takes its time again."""
@@ -101,7 +104,7 @@ async def test_a_late_list_wakes_the_loop_where_it_tells_something_new_and_only_
         assert (scene.listed, scene.woken) == (["i-1", "i-2"], ["woken", "woken"])
 
 
-@pytest.mark.parametrize(("took_s", "rests_s"), [(0.5, 2.0), (10.0, LONGEST_REST_S)])
+@pytest.mark.parametrize(("took_s", "rests_s"), [(0.5, 2.0), (2.0, 8.0), (4.0, 4.0)])
 async def test_lists_that_take_long_leave_most_of_the_time_to_others(took_s: float, rests_s: float) -> None:
     async with a_scene() as scene:
         await scene.poll()
@@ -116,18 +119,24 @@ async def test_lists_that_take_long_leave_most_of_the_time_to_others(took_s: flo
         assert scene.pool.asked == 2
 
 
+@given(took_s=st.floats(0.0, 100.0), max_age_s=st.floats(0.1, 1000.0))
+def test_no_rest_makes_a_list_too_old_to_decide_on(took_s: float, max_age_s: float) -> None:
+    rests_s = rest_s(took_s, 0.4 * max_age_s)
+    assert rests_s == 0.0 or took_s + rests_s + took_s <= 0.41 * max_age_s
+
+
 async def test_no_turn_waits_for_a_pool_whose_last_list_came_late() -> None:
     async with asyncio.TaskGroup() as group:
         pool = SlowPool(FakeClock())
         watch = PoolWatch(pool.clock, patience_s=_LONGER_THAN_ANY_TEST_S)
-        first = group.create_task(watch.poll({"pool": pool}, group))
+        first = group.create_task(watch.poll({"pool": pool}, group, _MAX_AGE_S))
         await pool.clock.settle()
         pool.clock.pass_time(_LONGER_THAN_ANY_TEST_S + 1.0)
         pool.gate.set()
         await first
         pool.gate.clear()
-        pool.clock.pass_time(LONGEST_REST_S)
-        await watch.poll({"pool": pool}, group)
+        pool.clock.pass_time(_MAX_AGE_S)
+        await watch.poll({"pool": pool}, group, _MAX_AGE_S)
         await pool.clock.settle()
         assert pool.asked == 2
         pool.gate.set()
@@ -176,7 +185,7 @@ async def test_a_list_by_an_actor_that_was_replaced_meanwhile_is_void() -> None:
 async def test_a_list_of_a_pool_that_has_left_the_fleet_does_not_bring_it_back() -> None:
     async with a_scene() as scene:
         await scene.poll()
-        await scene.watch.poll({}, scene.group)
+        await scene.watch.poll({}, scene.group, _MAX_AGE_S)
         await scene.let_go()
         assert scene.watch.observations == {}
 
@@ -199,7 +208,7 @@ async def test_a_list_that_never_comes_is_given_up_and_made_anew() -> None:
     async with asyncio.TaskGroup() as group:
         pool = SlowPool(FakeClock())
         watch = PoolWatch(pool.clock, time_out_s=0.01, patience_s=5.0)
-        await watch.poll({"pool": pool}, group)
+        await watch.poll({"pool": pool}, group, _MAX_AGE_S)
         assert watch.failures_in_a_row == {"pool": 1}
-        await watch.poll({"pool": pool}, group)
+        await watch.poll({"pool": pool}, group, _MAX_AGE_S)
         assert (pool.asked, watch.failures_in_a_row) == (2, {"pool": 2})
