@@ -74,6 +74,33 @@ def release(
     raise typer.Exit(run_release(options))
 
 
+@app.command()
+def doctor(
+    fleet: Annotated[
+        str | None, typer.Argument(help="Name of a fleet of a cluster; left out: the fleet of --file.")
+    ] = None,
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="The fleet's namespace.")] = "default",
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", help="RolloutFleet YAML; with a NAME the settings of the cluster's controller."),
+    ] = None,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="KUBECONFIG, or ~/.kube/config, if left out; else the pod's own account.")
+    ] = None,
+    region: Annotated[
+        str | None, typer.Option(help="Region of AWS, where no settings of the controller name it.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Say what keeps a fleet from work, a line and a remedy each; only reads. Exit code 1 if something does."""
+    from scaler.commands.doctor import DoctorOptions, run_doctor
+
+    options = DoctorOptions(
+        fleet=fleet, namespace=namespace, file=file, kubeconfig=kubeconfig, region=region, as_json=json
+    )
+    raise typer.Exit(run_doctor(options))
+
+
 @app.command("node-agent")
 def node_agent(
     folder: Annotated[Path, typer.Option("--dir", help="Folder that workers on this node read.")],
