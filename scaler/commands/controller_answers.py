@@ -14,6 +14,9 @@ _MOST_BYTES = 64 * 1024 * 1024
 """Thousands of replicas take a few."""
 
 
+_EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - a name for it, nobody listens here
+
+
 class Unanswered(Exception):
     """Nobody answers there; the text says how that showed."""
 
@@ -29,6 +32,14 @@ def is_address(url: str) -> bool:
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
+
+
+def url_of(host: str, port: int) -> str | None:
+    """Where somebody on this machine finds it; None: any free port was asked for, and nobody knows which."""
+    if not port:
+        return None
+    near = "127.0.0.1" if host in _EVERYWHERE else host
+    return f"http://[{near}]:{port}" if ":" in near else f"http://{near}:{port}"
 
 
 def read(url: str, path: str) -> tuple[int, str]:
@@ -62,9 +73,9 @@ def read_status(url: str, last: int = 10) -> Status:
 
 
 def fleets_in(status: Status) -> dict[str, Status]:
-    """By name; a controller of one fleet tells its name once it has decided."""
-    found: dict[str, Status] = status.get("fleets") or {str(status.get("fleet", "")): status}
-    return {} if "fleets" in status and not status["fleets"] else found
+    """By name; a controller of one fleet tells its name once it has looked at the world."""
+    found: dict[str, Status] = status["fleets"] if "fleets" in status else {str(status.get("fleet", "")): status}
+    return found
 
 
 def _is_ours(body: object) -> bool:

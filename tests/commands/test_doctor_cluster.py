@@ -109,9 +109,14 @@ async def test_a_persons_rights_say_nothing_of_the_controllers() -> None:
 
 async def test_a_group_that_another_owner_scales_is_refused_with_the_adapters_own_words() -> None:
     ward = await a_ward()
-    policy = {"PolicyType": "TargetTrackingScaling", "PolicyName": "cpu"}
-    target = {"TargetTrackingConfiguration": {"TargetValue": 50.0}}
-    ward.sim.call("autoscaling", "PutScalingPolicy", AutoScalingGroupName=GROUP, **policy, **target)
+    ward.sim.call(
+        "autoscaling",
+        "PutScalingPolicy",
+        AutoScalingGroupName=GROUP,
+        PolicyType="TargetTrackingScaling",
+        PolicyName="cpu",
+        TargetTrackingConfiguration={"TargetValue": 50.0},
+    )
     lines = await ward.look()
     line = about([each for each in lines if each.about == "pool spot"], "pool")
     assert line.level is Level.FAIL

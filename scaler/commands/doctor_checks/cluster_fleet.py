@@ -75,7 +75,7 @@ async def endpoint(world: ClusterWorld) -> Sequence[Line]:
     heard = world.access.heard
     if heard is None:
         about = http_probes.ABOUT
-        return [not_looked(about, "this is not its pod", "kubectl exec deploy/headrace -- headrace doctor NAME -n NS")]
+        return [not_looked(about, "this is not its pod", world.in_its_pod)]
     return http_probes.lines_of(heard, runs=True)
 
 

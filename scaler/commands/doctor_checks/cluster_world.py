@@ -88,6 +88,15 @@ class ClusterWorld:
         """Which lease it is."""
         return election_of(self.access.settings)
 
+    @property
+    def in_its_pod(self) -> str:
+        """How to look with the controller's own eyes."""
+        access = self.access
+        return (
+            f"kubectl -n {self.election.namespace} exec deploy/headrace -- "
+            f"headrace doctor {access.name} -n {access.namespace}"
+        )
+
     async def listed(self) -> str:
         """Wait until nodes and pods have been listed; what keeps them from it, or nothing."""
         began_s = self.clock.monotonic_s()

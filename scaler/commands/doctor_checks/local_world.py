@@ -4,15 +4,13 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-from scaler.commands.controller_answers import Foreign, Status, Unanswered, read, read_status
+from scaler.commands.controller_answers import Foreign, Status, Unanswered, read, read_status, url_of
 from scaler.config.convert import http_address
 from scaler.config.last_good import Start
 from scaler.config.schema import RolloutFleet
 from scaler.model.clock import Clock
 from scaler.runtime.daemon import StateFiles
 from scaler.runtime.leadership import holder
-
-EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - a name for it, nobody listens here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +58,6 @@ async def open_local(path: Path, start: Start, files: StateFiles, clock: Clock) 
         heard=await hear(url_of(*http_address(start.fleet))),
         clock=clock,
     )
-
-
-def url_of(host: str, port: int) -> str | None:
-    """Where somebody on this machine finds it; None: any free port was asked for, and nobody knows which."""
-    if not port:
-        return None
-    near = "127.0.0.1" if host in EVERYWHERE else host
-    return f"http://[{near}]:{port}" if ":" in near else f"http://{near}:{port}"
 
 
 async def hear(url: str | None) -> Heard:

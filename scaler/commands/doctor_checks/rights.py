@@ -174,7 +174,7 @@ async def rights(world: ClusterWorld) -> Sequence[Line]:
     if not world.user.startswith(_ACCOUNT):
         may = f"{world.user or 'you'} may do {len(wanted) - len(missing)} of {len(wanted)} things that this fleet needs"
         found = f"{may}; what the controller may is not known"
-        return [not_looked(_ABOUT, found, "kubectl exec deploy/headrace -- headrace doctor NAME -n NS")]
+        return [not_looked(_ABOUT, found, world.in_its_pod)]
     if not missing:
         return [ok(_ABOUT, f"all {len(wanted)} that this fleet needs are granted to {world.user}")]
     remedy = (
