@@ -78,7 +78,7 @@ def test_a_fleet_at_work_is_well_and_the_controllers_word_is_told(place: Place) 
     assert {line[0] for line in found.values()} <= {"ok", "warn"}
     assert said(found, "controller") == f"process {process.popen.pid} leads"
     assert said(found, "decision of stage rollout").startswith("desired 2, requested 2, observed 2, ready 2")
-    assert said(found, "workers").startswith("2 registered, 2 ready")
+    assert said(found, "workers").startswith("2 at work, 2 ready")
     assert said(found, "pool pool").startswith("can be listed: 2 running")
     assert level(found, "trainer's rate") == "warn", "a fleet of a fixed size needs no trainer's word"
 
