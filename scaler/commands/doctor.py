@@ -49,7 +49,7 @@ def run_doctor(options: DoctorOptions) -> int:
     clock = SystemClock()
     try:
         refused, lines = asyncio.run(_look(options, clock))
-    except Misused as error:
+    except (Misused, OSError) as error:
         print(error, file=sys.stderr)
         return WRONG_INPUT
     _print(lines, as_json=options.as_json)
@@ -103,7 +103,7 @@ async def _look_at_cluster(options: DoctorOptions, clock: Clock) -> tuple[bool, 
     at_home = settings is not None and config is None
     heard = await hear(url_of(*split_address(settings.spec.listen))) if settings is not None and at_home else None
     try:
-        return False, await look_at_fleet(
+        return await look_at_fleet(
             Access(
                 clock=clock,
                 kube=kube,
@@ -130,8 +130,8 @@ def _settings(options: DoctorOptions) -> Controller | None:
     return load_controller(IN_POD) if at_home else None
 
 
-async def look_at_fleet(access: Access) -> Sequence[Line]:
-    """All that can be looked at; one line where the API server does not answer."""
+async def look_at_fleet(access: Access) -> tuple[bool, Sequence[Line]]:
+    """Whether the spec is refused, and all that can be looked at; one line where the API server does not answer."""
     from scaler.commands.doctor_checks.cluster_world import open_cluster
     from scaler.commands.doctor_checks.registry import CLUSTER
     from scaler.commands.doctor_checks.rights import who_asks
@@ -139,9 +139,9 @@ async def look_at_fleet(access: Access) -> Sequence[Line]:
     try:
         user = await who_asks(access.reviews)
     except KubeError as error:
-        return [fail("API server", str(error), "see --kubeconfig, KUBECONFIG and the network")]
+        return False, [fail("API server", str(error), "see --kubeconfig, KUBECONFIG and the network")]
     async with open_cluster(access, user) as world:
-        return await examine(CLUSTER, world)
+        return bool(world.faults), await examine(CLUSTER, world)
 
 
 def _print(lines: Sequence[Line], *, as_json: bool) -> None:

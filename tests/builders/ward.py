@@ -71,6 +71,8 @@ class Ward:
         self.sim = SimCloud(self.clock, 7)
         self.aws = SimAws(self.sim)
         self.queue_url = ""
+        self.refused = False
+        """Whether the spec was, when it was looked at last."""
 
     async def begin(self, **group: Any) -> None:
         """Everything, lacking nothing."""
@@ -143,7 +145,8 @@ class Ward:
         while not looking.done():
             await asyncio.wait((looking,), timeout=0.002)
             await self.clock.advance(0.25)
-        return list(looking.result())
+        self.refused, lines = looking.result()
+        return list(lines)
 
 
 def about(lines: list[Line], words: str) -> Line:

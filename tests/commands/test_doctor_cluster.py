@@ -1,7 +1,9 @@
 """`headrace doctor NAME`: a fleet that lacks nothing, and worlds that are broken in one place, each found with its remedy."""
 
 import asyncio
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,17 +11,21 @@ import pytest
 from scaler.commands.doctor_checks.base import Level, Line
 from scaler.commands.doctor_checks.lease import look_at_lease
 from scaler.commands.doctor_checks.local_world import Heard
+from scaler.commands.doctor_checks.rights import Right, missing, who_asks
 from scaler.config.controller import Election
 from scaler.config.convert import job_settings
 from scaler.config.crd import HASH_ANNOTATION, NAME, definition
+from scaler.kube.api import open_api
 from scaler.kube.contract import DEFINITIONS, LEASES, ROLLOUT_FLEETS, Denied, KubeUnreachable
 from scaler.kube.lease_record import written
 from scaler.ledger.registry import open_ledger
 from scaler.model.job import Phase, TrainerReport
 from scaler.model.trainers import RepairKind
+from scaler.runtime.clock import SystemClock
 from tests.builders.fleet_status import CONFIG, a_readout, a_status
 from tests.builders.fleet_yaml import a_cluster_fleet, a_karpenter_pool, a_stage, the_fleet
 from tests.builders.ledger import identity
+from tests.builders.scripted_http import Answer, ScriptedHttp
 from tests.builders.valkey_server import valkey_server
 from tests.builders.ward import GROUP, SYSTEM, Ward, a_spot_pool, about, troubles
 
@@ -97,6 +103,23 @@ async def test_a_missing_right_is_named_where_the_controllers_account_asks() -> 
         f"{ward.kube.user} may not create pods/eviction in rl",
         f"{ward.kube.user} may not watch nodes",
     }
+
+
+async def test_reviews_are_asked_as_the_api_server_takes_them(tmp_path: Path) -> None:
+    user, granted = {"userInfo": {"username": "me"}}, {"allowed": True}
+    server = ScriptedHttp(Answer(status=201, body={"status": user}), Answer(status=201, body={"status": granted}))
+    right = Right(group="apps", resource="deployments/scale", verb="patch", namespace="rl")
+    async with server.serving():
+        api = open_api(server.kubeconfig(tmp_path), clock=SystemClock())
+        assert await who_asks(api) == "me"
+        assert await missing(api, [right]) == []
+        await api.close()
+    assert [(seen.method, seen.path) for seen in server.seen] == [
+        ("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews"),
+        ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"),
+    ]
+    asked = {"group": "apps", "resource": "deployments", "subresource": "scale", "verb": "patch", "namespace": "rl"}
+    assert json.loads(server.seen[1].body)["spec"] == {"resourceAttributes": asked}
 
 
 async def test_a_persons_rights_say_nothing_of_the_controllers() -> None:
@@ -234,6 +257,14 @@ async def test_conditions_that_do_not_hold_are_told_in_the_controllers_words() -
     assert not [line for line in lines if line.about == "condition Ready"], "it only repeats SoleOwner"
 
 
+async def test_what_an_earlier_leader_told_is_not_believed() -> None:
+    ward = await a_ward()
+    status = a_status()
+    await ward.judge({**status, "leader": {**status["leader"], "epoch": 6}})
+    line = about(await ward.look(), "conditions")
+    assert (line.level, line.found) == (Level.NOT_LOOKED, "told by the leader of epoch 6, and 7 leads now")
+
+
 async def test_a_spec_that_was_not_taken_up_yet_is_told() -> None:
     ward = await a_ward()
     await ward.kube.patch(ROLLOUT_FLEETS, "demo", {"spec": {"interval": "7s"}}, namespace="rl")
@@ -247,6 +278,7 @@ async def test_a_spec_that_cannot_be_used_is_faulted_by_path() -> None:
     line = about(lines, "fleet rl/demo")
     assert line.level is Level.FAIL
     assert "spec.interval" in line.found
+    assert ward.refused, "which is exit code 2"
     assert about(lines, "workers of pool").level is Level.OK, "the rest is that of the spec accepted before"
 
 

@@ -91,6 +91,10 @@ async def conditions(world: ClusterWorld) -> Sequence[Line]:
         ]
     if world.lease.leads is False:
         return [not_looked("conditions", "told by a controller that leads no more", "start the controller")]
+    told_by = (world.status.get("leader") or {}).get("epoch", 0)
+    if world.lease.leads and told_by != world.lease.epoch:
+        found = f"told by the leader of epoch {told_by}, and {world.lease.epoch} leads now"
+        return [not_looked("conditions", found, "wait a moment; then see the log of the controller that leads")]
     wanted, seen = world.body["metadata"].get("generation", 0), world.status.get("observedGeneration", 0)
     lines = [_condition(each) for each in told if not _only_repeats(each)]
     if wanted != seen:

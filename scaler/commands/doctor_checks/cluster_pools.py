@@ -41,8 +41,8 @@ async def pools(world: ClusterWorld) -> Sequence[Line]:
     if trouble:
         return [not_looked("pools", f"nodes and pods cannot be listed: {trouble}", "look with more rights")]
     shared, protector = _shared(world), _protector(world, fleet)
-    lines = [line for alone in _alone(fleet) for line in await _pool(world, shared, protector, alone)]
-    return [*lines, *_nodes(world, fleet)]
+    looks = await asyncio.gather(*(_pool(world, shared, protector, alone) for alone in _alone(fleet)))
+    return [*(line for look in looks for line in look), *_nodes(world, fleet)]
 
 
 def _alone(fleet: RolloutFleet) -> Iterator[RolloutFleet]:

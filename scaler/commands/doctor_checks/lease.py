@@ -22,7 +22,8 @@ class LeaseView:
     """What was seen. `leads` None: nobody can say."""
 
     leads: bool | None
-    holder: str
+    epoch: int
+    """Of who leads; 0: nobody, or nobody can say."""
     line: Line
 
 
@@ -45,7 +46,7 @@ async def look_at_lease(kube: KubeApi, clock: Clock, election: Election) -> Leas
     except NotFound:
         return _seen(None, fail(about, "is not there: no controller has ever led", start))
     except KubeError as error:
-        return LeaseView(leads=None, holder="", line=not_looked(about, str(error), "look with more rights"))
+        return LeaseView(leads=None, epoch=0, line=not_looked(about, str(error), "look with more rights"))
     old = "at a time that cannot be read" if age_s is None else f"{age_s:.0f} s ago"
     return _seen(None, fail(about, f"{held}, and renewed last {old}: it leads no more", start))
 
@@ -55,7 +56,7 @@ async def _read(kube: KubeApi, election: Election) -> Record:
 
 
 def _seen(record: Record | None, line: Line) -> LeaseView:
-    return LeaseView(leads=record is not None, holder=record.holder if record else "", line=line)
+    return LeaseView(leads=record is not None, epoch=record.epoch if record else 0, line=line)
 
 
 def _age_s(record: Record, now_s: float) -> float | None:

@@ -168,22 +168,23 @@ async def rights(world: ClusterWorld) -> Sequence[Line]:
         return [not_looked(_ABOUT, "the fleet is not known", "see the line on the fleet")]
     wanted = needed(world.fleet, world.access.settings, world.election)
     try:
-        missing = await _missing(world.access.reviews, wanted)
+        lacking = await missing(world.access.reviews, wanted)
     except KubeError as error:
         return [not_looked(_ABOUT, str(error), "look again once it answers")]
     if not world.user.startswith(_ACCOUNT):
-        may = f"{world.user or 'you'} may do {len(wanted) - len(missing)} of {len(wanted)} things that this fleet needs"
+        may = f"{world.user or 'you'} may do {len(wanted) - len(lacking)} of {len(wanted)} things that this fleet needs"
         found = f"{may}; what the controller may is not known"
         return [not_looked(_ABOUT, found, world.in_its_pod)]
-    if not missing:
+    if not lacking:
         return [ok(_ABOUT, f"all {len(wanted)} that this fleet needs are granted to {world.user}")]
     remedy = (
         "switch on in the chart's values what the fleet uses, and name its namespaces; rbac.yaml of the chart has them"
     )
-    return [fail(_ABOUT, f"{world.user} may not {right}", remedy) for right in missing]
+    return [fail(_ABOUT, f"{world.user} may not {right}", remedy) for right in lacking]
 
 
-async def _missing(reviews: KubeApi, wanted: Sequence[Right]) -> list[Right]:
+async def missing(reviews: KubeApi, wanted: Sequence[Right]) -> list[Right]:
+    """Those that are not granted to whoever asks. Any `KubeError`."""
     free = asyncio.Semaphore(_AT_ONCE)
 
     async def granted(right: Right) -> bool:
