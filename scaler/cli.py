@@ -74,6 +74,51 @@ def release(
     raise typer.Exit(run_release(options))
 
 
+@app.command()
+def doctor(
+    fleet: Annotated[
+        str | None, typer.Argument(help="Name of a fleet of a cluster; left out: the fleet of --file.")
+    ] = None,
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="The fleet's namespace.")] = "default",
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", help="RolloutFleet YAML; with a NAME the settings of the cluster's controller."),
+    ] = None,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="KUBECONFIG, or ~/.kube/config, if left out; else the pod's own account.")
+    ] = None,
+    region: Annotated[
+        str | None, typer.Option(help="Region of AWS, where no settings of the controller name it.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Say what keeps a fleet from work, a line and a remedy each; only reads. Exit code 1 if something does."""
+    from scaler.commands.doctor import DoctorOptions, run_doctor
+
+    options = DoctorOptions(
+        fleet=fleet, namespace=namespace, file=file, kubeconfig=kubeconfig, region=region, as_json=json
+    )
+    raise typer.Exit(run_doctor(options))
+
+
+@app.command()
+def top(
+    url: Annotated[
+        str | None, typer.Option(help="Address of the controller's HTTP API; http://127.0.0.1:9090 if left out.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="RolloutFleet YAML, for the address that it names.")
+    ] = None,
+    fleet: Annotated[str | None, typer.Option(help="Of a cluster's controller: NAMESPACE.NAME.")] = None,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two frames.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame, as on a pipe.")] = False,
+) -> None:
+    """Show a fleet at work, or all fleets of a cluster's controller, until q or Ctrl-C; only reads."""
+    from scaler.commands.top import TopOptions, run_top
+
+    raise typer.Exit(run_top(TopOptions(url=url, file=file, fleet=fleet, every_s=every, once=once)))
+
+
 @app.command("node-agent")
 def node_agent(
     folder: Annotated[Path, typer.Option("--dir", help="Folder that workers on this node read.")],

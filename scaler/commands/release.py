@@ -6,7 +6,6 @@ Idempotent, and made for a fleet whose object is gone too.
 """
 
 import asyncio
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from scaler.act import release_instances, release_marks
 from scaler.act.release_marks import Marks, Who
 from scaler.act.release_step import Step
 from scaler.aws.contract import Aws, AwsError
+from scaler.commands.kubeconfig import usual_kubeconfig
 from scaler.config.controller import load_controller
 from scaler.config.custom_object import read_fleet
 from scaler.config.faults import ConfigError
@@ -80,7 +80,7 @@ async def _run(options: ReleaseOptions, clock: Clock) -> int:
         from scaler.aws.client import open_aws
 
         aws = await asyncio.to_thread(lambda: open_aws(access.region, clock=clock, endpoint_url=access.endpoint_url))
-    kube = open_api(_kubeconfig(options.kubeconfig), clock=clock)
+    kube = open_api(usual_kubeconfig(options.kubeconfig), clock=clock)
     try:
         return await _release(Releaser(kube=kube, aws=aws, clock=clock, options=options))
     finally:
@@ -187,14 +187,6 @@ def _worker_namespaces(body: Json | None) -> frozenset[str]:
     pools = [pool for stage in fleet.spec.stages for pool in stage.pools] if fleet else []
     providers = [pool.provider for pool in pools if not isinstance(pool.provider, LocalProvider)]
     return frozenset(provider.worker_set.namespace or "" for provider in providers) - {""}
-
-
-def _kubeconfig(given: Path | None) -> Path | None:
-    """What is named, or where kubectl looks; None: the pod's own."""
-    if given is not None:
-        return given
-    usual = Path(os.environ.get("KUBECONFIG") or "~/.kube/config").expanduser()
-    return usual if usual.exists() else None
 
 
 def _say(lines: Sequence[str], left: Sequence[str]) -> None:

@@ -118,13 +118,7 @@ class SqsNotices:
             group.create_task(self._tend())
 
     async def _admit(self) -> None:
-        cluster = await self._queue.cluster()
-        if cluster != self._settings.cluster_uid:
-            named = f"names cluster {cluster!r}" if cluster else "is missing"
-            raise QueueRefused(
-                f"queue {self._settings.queue_url} is refused: its tag {CLUSTER_TAG} {named}, ours is"
-                f" {self._settings.cluster_uid!r}"
-            )
+        await check_owner(self._queue, self._settings.queue_url, self._settings.cluster_uid)
 
     async def _receive(self) -> None:
         while True:
@@ -236,6 +230,14 @@ class SqsNotices:
     def _now(self) -> Moment:
         ahead_s = self._settings.aws.ahead_s() or 0.0
         return Moment(cloud_s=self._clock.now_s() + ahead_s, monotonic_s=self._clock.monotonic_s())
+
+
+async def check_owner(queue: SqsQueue, url: str, cluster_uid: str) -> None:
+    """`QueueRefused` where the queue does not carry this cluster's tag; `AwsError` where it does not answer."""
+    cluster = await queue.cluster()
+    if cluster != cluster_uid:
+        named = f"names cluster {cluster!r}" if cluster else "is missing"
+        raise QueueRefused(f"queue {url} is refused: its tag {CLUSTER_TAG} {named}, ours is {cluster_uid!r}")
 
 
 def make(settings: object, *, clock: Clock) -> SqsNotices:

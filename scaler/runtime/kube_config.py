@@ -56,6 +56,20 @@ class ConfigState:
     dry_run: bool
 
 
+async def definition_state(kube: KubeApi) -> tuple[bool, str]:
+    """Whether the installed definition is the one that this controller knows, and that in words. Raises `KubeError`."""
+    try:
+        found = installed_hash(await kube.get(DEFINITIONS, NAME))
+    except NotFound:
+        return False, f"there is no definition {NAME}"
+    if found == schema_hash():
+        return True, f"the definition has schema {found}"
+    return False, (
+        f"holding: the installed definition has schema {found or 'unknown'}, this controller knows "
+        f"{schema_hash()} (apply deploy/crd of this release)"
+    )
+
+
 class KubeConfigWatch:
     """See the module's docstring. `start` before anything else."""
 
@@ -162,20 +176,11 @@ class KubeConfigWatch:
 
     async def _read_definition(self) -> None:
         try:
-            found = installed_hash(await self._kube.get(DEFINITIONS, NAME))
-        except NotFound:
-            self._definition(current=False, message=f"there is no definition {NAME}")
+            current, message = await definition_state(self._kube)
         except KubeError as error:
             self._say_unread(error)
         else:
-            if found == schema_hash():
-                self._definition(current=True, message=f"the definition has schema {found}")
-            else:
-                self._definition(
-                    current=False,
-                    message=f"holding: the installed definition has schema {found or 'unknown'}, this controller knows "
-                    f"{schema_hash()} (apply deploy/crd of this release)",
-                )
+            self._definition(current=current, message=message)
 
     def _say_unread(self, error: KubeError) -> None:
         """What was known stays known; before that nobody can say."""

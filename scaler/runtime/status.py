@@ -8,7 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from scaler.decide.victims import disruption_budget
+from scaler.decide.world import StageWorld
 from scaler.model.interruption import InterruptionNotice
+from scaler.model.job import LedgerStats
 from scaler.model.reading import Reading
 from scaler.model.snapshot import OfferingView, PoolView, ReplicaView, Signals, Snapshot, StageView
 from scaler.model.spec import FleetSpec
@@ -51,20 +54,44 @@ def _sources(readout: Readout) -> dict[str, Any]:
 
 
 def _fleet(readout: Readout, snapshot: Snapshot, spec: FleetSpec, now_s: float) -> dict[str, Any]:
-    plans = {stage.stage: stage for stage in readout.plan.stages} if readout.plan else {}
-    max_age_s = {stage.name: stage.guard_rails.signal_max_age_s for stage in spec.stages}
+    plans = {stage.stage: stage_json(stage) for stage in readout.plan.stages} if readout.plan else {}
     return {
         "fleet": snapshot.fleet,
         "dry_run": spec.dry_run,
         "paused": spec.paused,
         "interval_s": spec.interval_s,
+        "max_spend_usd_per_h": spec.max_spend_usd_per_h,
         "stages": [
-            _stage(stage, now_s, max_age_s.get(stage.name, 0.0))
-            | (stage_json(plans[stage.name]) if stage.name in plans else {})
+            _stage(stage, now_s, _max_age_s(spec, stage.name)) | _limits(spec, stage, now_s) | plans.get(stage.name, {})
             for stage in snapshot.stages
         ],
-        "stats": asdict(readout.stats) if readout.stats else None,
+        "stats": _stats(readout.stats) if readout.stats else None,
     }
+
+
+def _max_age_s(spec: FleetSpec, stage: str) -> float:
+    return next((each.guard_rails.signal_max_age_s for each in spec.stages if each.name == stage), 0.0)
+
+
+def _stats(stats: LedgerStats) -> dict[str, Any]:
+    """As read, and what the job's rules admit to buffer and flight together."""
+    return asdict(stats) | {"admitted_samples": stats.settings.admitted_samples}
+
+
+def _limits(spec: FleetSpec, view: StageView, now_s: float) -> dict[str, Any]:
+    """The guard rails that sizes are compared with; drains of our own choice, allowed at once and under way."""
+    named = next((each for each in spec.stages if each.name == view.name), None)
+    if named is None:
+        return {}
+    world, rails = StageWorld(spec=named, view=view, now_s=now_s, paused=spec.paused), named.guard_rails
+    limits = {
+        "floor": rails.min_replicas,
+        "ceiling": rails.max_replicas,
+        "max_spend_usd_per_h": rails.max_spend_usd_per_h,
+        "drains_allowed": disruption_budget(world),
+        "drains_under_way": len(world.leaving),
+    }
+    return {"limits": limits}
 
 
 def _stage(stage: StageView, now_s: float, max_age_s: float) -> dict[str, Any]:
@@ -107,6 +134,7 @@ def _offering(view: OfferingView) -> dict[str, Any]:
         "price_usd_per_h": view.offering.price_usd_per_h,
         "refusals": view.refusals,
         "refused_at_s": view.refused_at_s,
+        "refused_because": view.refused_because,
         "reclaiming_at_s": view.reclaiming_at_s,
     }
 

@@ -1,6 +1,7 @@
 """Clock, lock, journal, health: the small parts that the daemon stands on."""
 
 import asyncio
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from scaler.observe.intents import Intent
 from scaler.runtime.clock import SystemClock
 from scaler.runtime.health import alive, ready
 from scaler.runtime.journal import Journal, JournalError, Turn
-from scaler.runtime.leadership import LeaderLock
+from scaler.runtime.leadership import LeaderLock, holder
 from scaler.telemetry.readout import Readout
 from tests.builders.clock import FakeClock
 from tests.builders.fleet import a_launch, a_spec
@@ -94,6 +95,16 @@ async def test_of_two_controllers_one_leads_and_the_other_follows_within_a_momen
         assert waiting.done()
     assert second.leading
     second.release()
+
+
+def test_who_leads_is_told_without_taking_the_lock(tmp_path: Path) -> None:
+    lock = LeaderLock(tmp_path / "lock", FakeClock())
+    assert holder(tmp_path / "lock") is None
+    assert not (tmp_path / "lock").exists(), "a look makes nothing"
+    with lock:
+        assert lock.try_acquire()
+        assert holder(tmp_path / "lock") == str(os.getpid())
+    assert holder(tmp_path / "lock") is None, "the file stays, and nobody holds it"
 
 
 def _readout(clock: FakeClock, *, look_again_in_s: float = 10.0) -> Readout:
