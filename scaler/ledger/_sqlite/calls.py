@@ -1,8 +1,9 @@
 """Calls that one client may do for another: what is asked and answered.
 
 They are plain tuples, numbers, texts and bytes, so that `marshal` can write those that travel: in a call of one unit, JSON
-would take longer than the database. Bodies are packed records and stay closed here; large ones lie in the object store already, and only
-their keys travel. What belongs to one group travels together, so that little is said, and looked for, once a unit.
+would take longer than the database. Bodies are packed records and stay closed here; large ones lie in the object store
+already, and only their keys travel. What belongs to one group travels together, so that little is said, and looked for,
+once a unit.
 """
 
 import marshal
