@@ -29,12 +29,11 @@ from scaler.ledger._valkey.readings import (
     stats_of,
     workers_of,
 )
-from scaler.ledger._valkey.runs import commit_words
+from scaler.ledger._valkey.runs import commit_words, fence_bytes
 from scaler.ledger._valkey.wire import (
     batch_of,
     control_of,
     delta_words,
-    fence_bytes,
     group_words,
     identity_text,
     lease_reply_of,

@@ -6,9 +6,11 @@ that lies in the object store, so that the store finds the object's name without
 
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from scaler.ledger.bodies import INLINE_BYTES, ObjectStore, encode_sample, object_key, pack
 from scaler.ledger.contract import Commit, LedgerRefused
+from scaler.model.work import FencingToken, Sample
 
 _FENCE = struct.Struct("<Id")
 _RUN = 2
@@ -30,6 +32,23 @@ def packed(store: ObjectStore | None, body: bytes) -> bytes:
     return pack(store, body)
 
 
+@dataclass(slots=True)
+class _Run:
+    first: str
+    token: FencingToken
+    ends: list[int] = field(default_factory=list)
+    """Of each unit: tokens of its sample, oldest version in it."""
+    records: list[bytes] = field(default_factory=list)
+
+    def add(self, sample: Sample, record: bytes) -> None:
+        self.ends += (len(sample.tokens), sample.oldest_version)
+        self.records.append(record)
+
+    def words(self) -> tuple[str, bytes, bytes]:
+        ends = struct.pack(f"<{len(self.ends)}i", *self.ends)
+        return self.first, fence_bytes(self.token) + ends, _joined(self.records)
+
+
 def commit_words(store: ObjectStore | None, commits: Sequence[Commit]) -> list[str | bytes]:
     """A call's commits as the function takes them, three words a run: first unit, facts, samples.
 
@@ -37,32 +56,21 @@ def commit_words(store: ObjectStore | None, commits: Sequence[Commit]) -> list[s
         ValueError: a sample is of another unit.
         LedgerRefused: one is large and there is no object store.
     """
-    words: list[str | bytes] = []
-    ends: list[int] = []
-    records: list[bytes] = []
-    token = commits[0].fencing_token
-    following = ""
-
-    def close() -> None:
-        if records:
-            facts = _FENCE.pack(token.store_epoch, token.counter) + struct.pack(f"<{len(ends)}i", *ends)
-            words.extend((facts, _joined(records)))
-
+    runs: list[_Run] = []
+    following = None
     for commit in commits:
-        sample, unit_id = commit.sample, commit.unit_id
-        if sample.unit_id != unit_id:
-            raise ValueError(f"a commit of {unit_id} with a sample of {sample.unit_id}")
-        record = packed(store, encode_sample(sample))
+        record = _record(store, commit)
         alone = object_key(record) is not None
-        if alone or unit_id != following or commit.fencing_token != token:
-            close()
-            words.append(unit_id)
-            token, ends, records = commit.fencing_token, [], []
-        ends += (len(sample.tokens), sample.oldest_version)
-        records.append(record)
-        following = "" if alone else _next(unit_id)
-    close()
-    return words
+        if alone or commit.unit_id != following or commit.fencing_token != runs[-1].token:
+            runs.append(_Run(commit.unit_id, commit.fencing_token))
+        runs[-1].add(commit.sample, record)
+        following = None if alone else _next(commit.unit_id)
+    return [word for run in runs for word in run.words()]
+
+
+def fence_bytes(token: FencingToken) -> bytes:
+    """A fencing token as a unit's record has it."""
+    return _FENCE.pack(token.store_epoch, token.counter)
 
 
 def records_of(text: bytes) -> Iterator[bytes]:
@@ -77,6 +85,12 @@ def records_of(text: bytes) -> Iterator[bytes]:
         at += length
 
 
+def _record(store: ObjectStore | None, commit: Commit) -> bytes:
+    if commit.sample.unit_id != commit.unit_id:
+        raise ValueError(f"a commit of {commit.unit_id} with a sample of {commit.sample.unit_id}")
+    return packed(store, encode_sample(commit.sample))
+
+
 def _joined(records: Sequence[bytes]) -> bytes:
     if len(records) == 1:
         return records[0]
@@ -84,7 +98,7 @@ def _joined(records: Sequence[bytes]) -> bytes:
     return b"".join((_HEAD.pack(_RUN, len(records)), lengths, *records))
 
 
-def _next(unit_id: str) -> str:
-    """The id of the unit that lies beside this one; '' where there can be none."""
+def _next(unit_id: str) -> str | None:
+    """The id of the unit that lies beside this one; None where there can be none."""
     name, _, index = unit_id.rpartition("/")
-    return f"{name}/{int(index) + 1}" if index.isascii() and index.isdecimal() and len(index) <= _MOST_DIGITS else ""
+    return f"{name}/{int(index) + 1}" if index.isascii() and index.isdecimal() and len(index) <= _MOST_DIGITS else None

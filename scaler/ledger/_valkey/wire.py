@@ -45,7 +45,6 @@ _NO_PROGRESS = (-1, 0, -1, b"")
 _NOTHING = Progress()
 
 
-_FENCE = struct.Struct("<Id")
 _GRANT = struct.Struct("<IddHH")
 _GROUP = struct.Struct("<HI")
 _LEASED = struct.Struct("<IIHH")
@@ -55,11 +54,6 @@ _ASKED = struct.Struct("<qqdBH")
 """Of a unit: seed, token bound, time bound (s), place of its resume, place of its prompt."""
 _PROMPT_BYTES = struct.Struct("<I")
 _RESUMES = (Resume.TOKEN, Resume.TURN, Resume.RESTART)
-
-
-def fence_bytes(token: FencingToken) -> bytes:
-    """A fencing token as a unit's record has it."""
-    return _FENCE.pack(token.store_epoch, token.counter)
 
 
 def group_words(store: ObjectStore | None, name: str, units: Sequence[WorkUnit]) -> tuple[str, str, bytes]:
