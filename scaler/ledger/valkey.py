@@ -29,12 +29,11 @@ from scaler.ledger._valkey.readings import (
     stats_of,
     workers_of,
 )
+from scaler.ledger._valkey.runs import commit_words, fence_bytes
 from scaler.ledger._valkey.wire import (
     batch_of,
-    commit_words,
     control_of,
     delta_words,
-    fence_bytes,
     group_words,
     identity_text,
     lease_reply_of,
@@ -146,8 +145,7 @@ class ValkeyLedger:
 
     def commit(self, worker: str, commits: Sequence[Commit]) -> tuple[CommitOutcome, ...]:
         """Turn leases into samples."""
-        words = [word for commit in commits for word in commit_words(self._objects, commit)]
-        reply = self._link.call("commit", worker, *words) if words else b""
+        reply = self._link.call("commit", worker, *commit_words(self._objects, commits)) if commits else b""
         return tuple(_OUTCOMES[letter] for letter in reply.decode())
 
     def release(self, worker: str, releases: Sequence[Release]) -> tuple[bool, ...]:

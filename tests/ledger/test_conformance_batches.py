@@ -13,7 +13,9 @@ from tests.builders.ledger import (
     beat_of,
     commit_of,
     delta,
+    group,
     groups,
+    ids,
     lease_all,
     release_of,
     run_units,
@@ -49,6 +51,24 @@ def test_a_batch_has_whole_groups_the_oldest_complete_first(ledger: Ledger) -> N
 
     assert ledger.take_batch(epoch, 3, 0, 1) is None
     assert names(ledger.take_batch(epoch, 2, 0, 1)) == ["g1.0", "g2.0"]
+
+
+def test_of_units_side_by_side_that_are_committed_at_once_those_count_that_are_still_held(ledger: Ledger) -> None:
+    ledger.put_units(group("g0", 4))
+    leases = lease_all(ledger, "w1", 4)
+    ledger.release("w1", [release_of(leases[1])])
+    (again,) = lease_all(ledger, "w1", 1)
+
+    outcomes = ledger.commit("w1", [commit_of(lease, tokens) for tokens, lease in enumerate(leases, 3)])
+    assert outcomes == tuple(
+        CommitOutcome.REFUSED if lease is leases[1] else CommitOutcome.COMMITTED for lease in leases
+    )
+    assert ledger.commit("w1", [commit_of(again, 9)]) == (CommitOutcome.COMMITTED,)
+
+    batch = ledger.take_batch(ledger.attach_trainer("t"), 1, 0, 1)
+    assert batch is not None
+    assert [len(one.tokens) for one in batch.groups[0].samples] == [3, 9, 5, 6]
+    assert [one.unit_id for one in batch.groups[0].samples] == ids(leases)
 
 
 def test_a_batch_brings_back_units_samples_and_attempts(ledger: Ledger) -> None:

@@ -108,9 +108,9 @@ def test_a_call_that_fails_takes_no_other_with_it(path: Path, monkeypatch: pytes
     ledger, good, bad = begin(path), open_path(path, "job"), open_path(path, "job")
     real = calls.answer
 
-    def answer(tx: Transaction, request: bytes) -> bytes:
+    def answer(tx: Transaction, request: calls.Told) -> calls.Told:
         reply = real(tx, request)
-        if b"w2" in request:
+        if "w2" in request:
             raise ValueError("not this one")
         return reply
 

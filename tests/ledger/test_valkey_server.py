@@ -173,6 +173,22 @@ def test_a_restart_voids_every_lease_and_loses_nothing_acknowledged(server: Valk
     assert audit(ledger).findings == ()
 
 
+def test_a_job_from_before_samples_lay_in_runs_goes_on(server: ValkeyServer) -> None:
+    ledger = ready(server.url)
+    ledger.put_units(groups(2))
+    done = [unit_id for _ in range(2) for unit_id in run_units(ledger, "w1", 1)]
+    with server.client() as client:
+        (name,) = client.keys("headrace:{*}:m")
+        client.set(name, client.get(name).removeprefix(b"\x02"))
+
+    done += run_units(ledger, "w1", 2)
+
+    batch = ledger.take_batch(ledger.attach_trainer("t"), 2, 0, 1)
+    assert batch is not None
+    assert [one.unit_id for group in batch.groups for one in group.samples] == done
+    assert audit(ledger).findings == ()
+
+
 def test_a_restart_raises_the_epoch_once_however_many_clients_see_it(server: ValkeyServer) -> None:
     clients = [ready(server.url) for _ in range(3)]
     server.kill()

@@ -1,8 +1,9 @@
-"""Calls that one client may do for another: what is asked and answered, as bytes.
+"""Calls that one client may do for another: what is asked and answered.
 
-They are plain tuples, numbers, texts and bytes as `marshal` writes them: in a call of one unit, JSON would take longer
-than the database. Bodies are packed records and stay closed here; large ones lie in the object store already, and only
-their keys travel. What belongs to one group travels together, so that little is said, and looked for, once a unit.
+They are plain tuples, numbers, texts and bytes, so that `marshal` can write those that travel: in a call of one unit, JSON
+would take longer than the database. Bodies are packed records and stay closed here; large ones lie in the object store
+already, and only their keys travel. What belongs to one group travels together, so that little is said, and looked for,
+once a unit.
 """
 
 import marshal
@@ -23,31 +24,46 @@ _MARSHAL_VERSION = 4
 _OUTCOMES = {outcome[0]: outcome for outcome in CommitOutcome}
 
 
-def lease_request(worker: str, n: int, ttl_s: float) -> bytes:
+Told = tuple[Any, ...]
+"""A call, or the answer to one."""
+
+
+def lease_request(worker: str, n: int, ttl_s: float) -> Told:
     """A call of `lease`."""
-    return _packed("lease", worker, n, ttl_s)
+    return "lease", worker, n, ttl_s
 
 
-def commit_request(objects: ObjectStore, cache: ClientCache, worker: str, commits: Sequence[Commit]) -> bytes:
+def commit_request(objects: ObjectStore, cache: ClientCache, worker: str, commits: Sequence[Commit]) -> Told:
     """A call of `commit`; its bodies are encoded here, where no lock is held.
 
     Raises:
         ValueError: a sample is of another unit.
     """
     groups = committing.group_commits(objects, cache.gids, commits)
-    return _packed("commit", worker, len(commits), [tuple(group) for group in groups])
+    return "commit", worker, len(commits), [tuple(group) for group in groups]
 
 
-def answer(tx: Transaction, request: bytes) -> bytes:
-    """Do a call in a transaction."""
+def packed(told: Told) -> bytes:
+    """As it travels."""
+    return marshal.dumps(told, _MARSHAL_VERSION)
+
+
+def unpacked(text: bytes) -> Told:
+    """What has travelled."""
     # Whoever can write to the desk can write to the database beside it.
-    name, *arguments = marshal.loads(request)  # noqa: S302
+    told: Told = marshal.loads(text)  # noqa: S302
+    return told
+
+
+def answer(tx: Transaction, request: Told) -> Told:
+    """Do a call in a transaction."""
+    name, *arguments = request
     return _lease(tx, *arguments) if name == "lease" else _commit(tx, *arguments)
 
 
-def lease_reply(objects: ObjectStore, cache: ClientCache, worker: str, reply: bytes) -> LeaseReply:
+def lease_reply(objects: ObjectStore, cache: ClientCache, worker: str, reply: Told) -> LeaseReply:
     """The leases that a call of `lease` has got."""
-    token, deadline_s, orders, told = marshal.loads(reply)  # noqa: S302 - as above
+    token, deadline_s, orders, told = reply
     fencing_token, leases = FencingToken(*token), []
     for spec, name, members in told:
         # Whoever leases will name this group again, in heartbeats and in the commit.
@@ -65,12 +81,12 @@ def lease_reply(objects: ObjectStore, cache: ClientCache, worker: str, reply: by
     return LeaseReply(leases=tuple(leases), control=_control(*orders))
 
 
-def commit_reply(reply: bytes) -> tuple[CommitOutcome, ...]:
+def commit_reply(reply: Told) -> tuple[CommitOutcome, ...]:
     """What became of the commits of a call."""
-    return tuple([_OUTCOMES[letter] for letter in reply.decode()])
+    return tuple([_OUTCOMES[letter] for letter in reply])
 
 
-def _lease(tx: Transaction, worker: str, n: int, ttl_s: float) -> bytes:
+def _lease(tx: Transaction, worker: str, n: int, ttl_s: float) -> Told:
     grant = granting.grant(tx, worker, n, ttl_s)
     told: list[tuple[SpecRow, str, list[tuple[int, int, int, JournalRows]]]] = []
     last = None
@@ -82,7 +98,7 @@ def _lease(tx: Transaction, worker: str, n: int, ttl_s: float) -> bytes:
         told[-1][2].append((unit.uid, unit.resume, unit.attempts + 1, journal))
     control = grant.control
     orders = (control.store_now_s, control.drain_deadline_s, control.drain_reason, control.abandon, control.version)
-    return _packed((tx.counters.store_epoch, tx.counters.fence), grant.deadline_s, orders, told)
+    return (tx.counters.store_epoch, tx.counters.fence), grant.deadline_s, orders, told
 
 
 def _control(
@@ -97,10 +113,6 @@ def _control(
     )
 
 
-def _commit(tx: Transaction, worker: str, count: int, told: Sequence[tuple[Any, ...]]) -> bytes:
+def _commit(tx: Transaction, worker: str, count: int, told: Sequence[Told]) -> Told:
     groups = [committing.GroupCommits._make(group) for group in told]
-    return "".join([outcome[0] for outcome in committing.commit(tx, worker, count, groups)]).encode()
-
-
-def _packed(*what: Any) -> bytes:
-    return marshal.dumps(what, _MARSHAL_VERSION)
+    return tuple([outcome[0] for outcome in committing.commit(tx, worker, count, groups)])

@@ -77,7 +77,7 @@ class Store:
             self._make_durable(tx)
         self._delete_garbage(tx)
 
-    def call(self, request: bytes) -> bytes:
+    def call(self, request: calls.Told) -> calls.Told:
         """The answer to a call as in `calls`, done here or, where others are at it already, by one of them.
 
         Durable when this returns, and so is everything that the answer rests on.
@@ -90,9 +90,9 @@ class Store:
                     return reply
             return self._do(request)
 
-    def _have_it_done(self, request: bytes) -> bytes | None:
+    def _have_it_done(self, request: calls.Told) -> calls.Told | None:
         """Wait at the desk. None: the lock is ours, and the call still to be done."""
-        ticket = self._desk.post(request)
+        ticket = self._desk.post(calls.packed(request))
         if ticket is None:
             self._sidecar.turn.wait()
             return None
@@ -129,7 +129,7 @@ class Store:
                 self._let_go()
         return is_open
 
-    def _believe(self, answer: Answer, ticket: int, request: bytes) -> bytes:
+    def _believe(self, answer: Answer, ticket: int, request: calls.Told) -> calls.Told:
         reply = answer.reply
         if reply is None:
             self._sidecar.turn.wait()
@@ -138,7 +138,7 @@ class Store:
             answer = self._desk.answer(ticket) or answer
         if not answer.durable:
             self._see_to_durability(answer, ticket)
-        return reply
+        return calls.unpacked(reply)
 
     def _see_to_durability(self, answer: Answer, ticket: int) -> None:
         """Whoever gave the answer is killed, or its sync takes long."""
@@ -147,7 +147,7 @@ class Store:
             if not answer.durable:
                 self._sync(answer.seq)
 
-    def _do(self, request: bytes, *, alone: bool = False) -> bytes:
+    def _do(self, request: calls.Told, *, alone: bool = False) -> calls.Told:
         """With the lock, which is given up: do a call, and those that are posted along with it."""
         posts: Sequence[Post] = ()
         try:
@@ -169,7 +169,7 @@ class Store:
         self._delete_garbage(tx)
         return reply
 
-    def _transact(self, request: bytes, posts: Sequence[Post]) -> tuple[Transaction, bytes]:
+    def _transact(self, request: calls.Told, posts: Sequence[Post]) -> tuple[Transaction, calls.Told]:
         try:
             tx, reply = self._answer_all(request, posts)
         except Exception as error:
@@ -183,10 +183,10 @@ class Store:
         self._desk.confirm(posts)
         return tx, reply
 
-    def _answer_all(self, request: bytes, posts: Sequence[Post]) -> tuple[Transaction, bytes]:
+    def _answer_all(self, request: calls.Told, posts: Sequence[Post]) -> tuple[Transaction, calls.Told]:
         with self._transaction() as tx:
             reply = calls.answer(tx, request)
-            replies = [calls.answer(tx, post.request) for post in posts]
+            replies = [calls.packed(calls.answer(tx, calls.unpacked(post.request))) for post in posts]
             if posts and not self._desk.prepare(posts, replies, self._job, tx.counters.seq):
                 raise LedgerUnavailable("an answer is too long to lie on the desk")
         return tx, reply

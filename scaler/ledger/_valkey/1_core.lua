@@ -8,7 +8,7 @@
 --
 -- Keys of a job, all after the prefix "headrace:{job}:", so that they share a slot:
 --   m   string  counters                                 c   hash    settings and other words
---   u   hash    unit -> record                           s   hash    unit -> sample
+--   u   hash    unit -> record                           s   hash    first unit of a run -> its samples
 --   g   hash    group -> record                          p   hash    group -> draws and what its units ask for
 --   j:U string  journal of unit U, 12 bytes a token
 --   q   zset    groups never leased, by order of put     t   zset    pending units of admitted groups, by admission
@@ -33,6 +33,9 @@ local TRAINER_EPOCH, CONTROLLER_EPOCH, TAKEN, ACCEPTED, DEAD_LETTERED = 22, 23, 
 local COMMITTED_TOKENS, SALVAGED_TOKENS, DISCARDED_TOKENS, HAND_OVERS = 27, 28, 29, 30
 local COMPACTING, FORGOTTEN, COUNTERS = 31, 32, 32
 local NEVER = 1e15
+
+-- Goes before the counters, so that a library that does not know runs of samples fails before it touches anything.
+local SCHEMA = 2
 
 local function fail(code, text)
   error({ err = code .. ' ' .. text })
@@ -69,8 +72,12 @@ local function open(keys, args)
     local t = call('TIME')
     now = t[1] + t[2] / 1000000
   end
-  local counters = call('GET', prefix .. 'm')
-  return { prefix = prefix, now = now, m = counters and cmsgpack.unpack(counters) or fresh_counters() }
+  local counters, schema, m = call('GET', prefix .. 'm'), nil, nil
+  if counters then
+    schema, m = cmsgpack.unpack(counters)
+  end
+  -- Written before there were runs of samples: counters alone.
+  return { prefix = prefix, now = now, m = m or schema or fresh_counters() }
 end
 
 local function add(x, counter, delta)
@@ -80,7 +87,7 @@ local function add(x, counter, delta)
 end
 
 local function done(x)
-  call('SET', x.prefix .. 'm', cmsgpack.pack(x.m))
+  call('SET', x.prefix .. 'm', cmsgpack.pack(SCHEMA, x.m))
 end
 
 local function check_configured(x)

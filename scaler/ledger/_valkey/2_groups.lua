@@ -27,10 +27,15 @@ local function count_object(x, record, step)
   end
 end
 
-local function forget_sample(x, id)
-  local name = key(x, 's')
-  count_object(x, call('HGET', name, id), -1)
-  call('HDEL', name, id)
+-- Samples end with their group, whichever runs they are in. A run never names an object.
+local function forget_samples(x, ids)
+  local records = fetch(key(x, 's'), ids)
+  for i = 1, #ids do
+    if records[i] then
+      count_object(x, records[i], -1)
+    end
+  end
+  many('HDEL', key(x, 's'), ids)
 end
 
 -- An object that was written for a call that came to nothing.
@@ -100,7 +105,6 @@ local function drop_unit(x, id, u, reason)
   local length, state = u.published, DROPPED
   if u.state == COMMITTED then
     length, state = u.tokens, DROPPED_SAMPLE
-    forget_sample(x, id)
     add(x, BUFFERED, -1)
   elseif u.state == LEASED then
     call('HSET', key(x, 'a'), id, u.owner)
@@ -126,6 +130,9 @@ local function drop_units(x, name, g, reason)
     if u.state ~= FAILED then
       drop_unit(x, ids[i], u, reason)
     end
+  end
+  if g.committed > 0 then
+    forget_samples(x, ids)
   end
   return concat(restarts)
 end

@@ -239,41 +239,85 @@ end
 
 local HAS_SAMPLE = { [COMMITTED] = true, [CONSUMED] = true, [DROPPED_SAMPLE] = true }
 
--- args: worker, then three a commit: unit, facts (fence, tokens, oldest version), sample. Replies one letter a commit.
-local function commit(keys, args)
-  local x = open(keys, args)
-  local current, count, ids, outcomes = x.m[EPOCH], (#args - 2) / 3, {}, {}
-  for i = 1, count do
-    ids[i] = args[3 * i]
-  end
-  local texts, changed = fetch(x.prefix .. 'u', ids), {}
-  local states, samples, told, held, renew, new, versions, sum = {}, {}, {}, {}, {}, {}, {}, 0
-  for i = 1, count do
-    local id, facts, sample = ids[i], args[3 * i + 1], args[3 * i + 2]
-    local text = changed[id] or texts[i]
-    outcomes[i] = 'r'
-    if text and sub(text, 2, 13) == sub(facts, 1, 12) then
-      local state, epoch, counter, attempt, published, _, oldest, returns, failures, score, restart =
-        unpack_struct(UNIT, text)
-      if HAS_SAMPLE[state] then
-        outcomes[i] = 'a'
-      elseif state <= LEASED and epoch == current then
-        local tokens, version = unpack_struct('<I4i4', facts, 13)
-        if settle(x, id, text, state, published, oldest, version, held) then
-          renew[#renew + 1] = id
-        end
-        local n = #new + 1
-        local record =
-          pack(UNIT, COMMITTED, epoch, counter, attempt, 0, tokens, version, returns, failures, score, restart)
-        outcomes[i], changed[id], new[n], versions[n], sum = 'c', record, id, version, sum + tokens
-        states[2 * n - 1], states[2 * n], samples[2 * n - 1], samples[2 * n] = id, record, id, sample
-        told[3 * n - 2], told[3 * n - 1], told[3 * n] = pack('<I2', #id), id, sub(record, 1, TOLD)
-        count_object(x, sample, 1)
+-- Samples of units side by side that came in one call are a run and share a field, that of the first: 2, how many (I2), the
+-- bytes of each (I4), then the records. A sample alone, or one that names an object, is its record.
+-- The ids of a call's units, and where the units of each run end.
+local function units_in(args)
+  local ids, ends = {}, {}
+  for at = 3, #args, 3 do
+    local id, count = args[at], (#args[at + 1] - 12) / 8
+    ids[#ids + 1] = id
+    if count > 1 then
+      local name, index = match(id, '^(.*/)(%d+)$')
+      for i = index + 1, index + count - 1 do
+        ids[#ids + 1] = name .. i
       end
     end
-    if outcomes[i] ~= 'c' then
+    ends[#ends + 1] = #ids
+  end
+  return ids, ends
+end
+
+-- The samples of those units of a run that are committed, as the store keeps them.
+local function keep_samples(x, samples, ids, outcomes, first, last, sample)
+  if first == last then
+    if outcomes[first] == 'c' then
+      samples[#samples + 1], samples[#samples + 2] = ids[first], sample
+      count_object(x, sample, 1)
+    else
       not_named(x, sample)
     end
+  elseif not concat(outcomes, '', first, last):find('[^c]') then
+    samples[#samples + 1], samples[#samples + 2] = ids[first], sample
+  else
+    local at = 4 + 4 * (last - first + 1)
+    for i = first, last do
+      local bytes = unpack_struct('<I4', sample, 4 + 4 * (i - first))
+      if outcomes[i] == 'c' then
+        samples[#samples + 1], samples[#samples + 2] = ids[i], sub(sample, at, at + bytes - 1)
+      end
+      at = at + bytes
+    end
+  end
+end
+
+-- args: worker, then three a run of units side by side: the first, facts (fence, then tokens and oldest version of each),
+-- its samples. Replies one letter a unit.
+local function commit(keys, args)
+  local x = open(keys, args)
+  local current, outcomes = x.m[EPOCH], {}
+  local ids, ends = units_in(args)
+  local texts, changed = fetch(x.prefix .. 'u', ids), {}
+  local states, samples, told, held, renew, new, versions, sum = {}, {}, {}, {}, {}, {}, {}, 0
+  local first = 1
+  for r = 1, #ends do
+    local facts, last = args[3 * r + 1], ends[r]
+    local fence = sub(facts, 1, 12)
+    for i = first, last do
+      local id = ids[i]
+      local text = changed[id] or texts[i]
+      outcomes[i] = 'r'
+      if text and sub(text, 2, 13) == fence then
+        local state, epoch, counter, attempt, published, _, oldest, returns, failures, score, restart =
+          unpack_struct(UNIT, text)
+        if HAS_SAMPLE[state] then
+          outcomes[i] = 'a'
+        elseif state <= LEASED and epoch == current then
+          local tokens, version = unpack_struct('<I4i4', facts, 13 + 8 * (i - first))
+          if settle(x, id, text, state, published, oldest, version, held) then
+            renew[#renew + 1] = id
+          end
+          local n = #new + 1
+          local record =
+            pack(UNIT, COMMITTED, epoch, counter, attempt, 0, tokens, version, returns, failures, score, restart)
+          outcomes[i], changed[id], new[n], versions[n], sum = 'c', record, id, version, sum + tokens
+          states[2 * n - 1], states[2 * n] = id, record
+          told[3 * n - 2], told[3 * n - 1], told[3 * n] = pack('<I2', #id), id, sub(record, 1, TOLD)
+        end
+      end
+    end
+    keep_samples(x, samples, ids, outcomes, first, last, args[3 * r + 2])
+    first = last + 1
   end
   if #new > 0 then
     many('HSET', x.prefix .. 'u', states)

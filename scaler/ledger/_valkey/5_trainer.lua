@@ -16,7 +16,7 @@ local function attach_trainer(keys, args)
 end
 
 -- A batch as a reply: a header, then bodies. The header has for each group its name, which body has what its units ask
--- for, and for each unit its attempts and which body is its sample.
+-- for, the attempts of each unit, and which bodies are its samples.
 local function show_batch(x, id, names, redelivered)
   local header, bodies = { batch = id, redelivered = redelivered, groups = {} }, { '' }
   local function place(body)
@@ -25,13 +25,14 @@ local function show_batch(x, id, names, redelivered)
   end
   for i = 1, #names do
     local name = names[i]
-    local asked, shown = place(call('HGET', key(x, 'p'), name)), {}
+    local asked, attempts, shown = place(call('HGET', key(x, 'p'), name)), {}, {}
     local ids = members(name, group(x, name).size)
     local units, samples = units_of(x, ids), fetch(key(x, 's'), ids)
     for n = 1, #ids do
-      shown[n] = { units[ids[n]].attempt, place(samples[n]) }
+      attempts[n] = units[ids[n]].attempt
+      shown[#shown + 1] = samples[n] and place(samples[n]) or nil
     end
-    header.groups[i] = { name, asked, shown }
+    header.groups[i] = { name, asked, attempts, shown }
   end
   bodies[1] = encode(header)
   return bodies
@@ -149,11 +150,11 @@ local function consume(x, name)
   local units = units_of(x, ids)
   for i = 1, #ids do
     local u = units[ids[i]]
-    forget_sample(x, ids[i])
     u.state = CONSUMED
     states[2 * i - 1], states[2 * i] = ids[i], pack_unit(u)
   end
   many('HSET', key(x, 'u'), states)
+  forget_samples(x, ids)
   forget_asked(x, name)
   g.state = FINISHED
   keep_group(x, name, g)

@@ -12,18 +12,18 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
+from scaler.ledger._valkey.runs import packed, records_of
 from scaler.ledger.bodies import (
     INLINE_BYTES,
     ObjectStore,
     decode_prompt,
     decode_sample,
     encode_prompt,
-    encode_sample,
-    pack,
     unpack,
 )
-from scaler.ledger.contract import Commit, Control, LeaseReply, LedgerRefused
+from scaler.ledger.contract import Control, LeaseReply
 from scaler.model.job import WorkerIdentity, WorkerStatus
 from scaler.model.work import (
     Batch,
@@ -45,8 +45,6 @@ _NO_PROGRESS = (-1, 0, -1, b"")
 _NOTHING = Progress()
 
 
-_FENCE = struct.Struct("<Id")
-_COMMIT = struct.Struct("<IdIi")
 _GRANT = struct.Struct("<IddHH")
 _GROUP = struct.Struct("<HI")
 _LEASED = struct.Struct("<IIHH")
@@ -56,24 +54,6 @@ _ASKED = struct.Struct("<qqdBH")
 """Of a unit: seed, token bound, time bound (s), place of its resume, place of its prompt."""
 _PROMPT_BYTES = struct.Struct("<I")
 _RESUMES = (Resume.TOKEN, Resume.TURN, Resume.RESTART)
-
-
-def packed(store: ObjectStore | None, body: bytes) -> bytes:
-    """The record for a body.
-
-    Raises:
-        LedgerRefused: the body is large and there is no object store.
-    """
-    if store is None and len(body) > INLINE_BYTES:
-        raise LedgerRefused(
-            f"a body of {len(body)} bytes needs an object store: add ?objects=/folder to the ledger's URL"
-        )
-    return pack(store, body)
-
-
-def fence_bytes(token: FencingToken) -> bytes:
-    """A fencing token as a unit's record has it."""
-    return _FENCE.pack(token.store_epoch, token.counter)
 
 
 def group_words(store: ObjectStore | None, name: str, units: Sequence[WorkUnit]) -> tuple[str, str, bytes]:
@@ -194,20 +174,6 @@ def _spans(versions: Sequence[int]) -> tuple[VersionSpan, ...]:
     return tuple(spans)
 
 
-def commit_words(store: ObjectStore | None, commit: Commit) -> tuple[str, bytes, bytes]:
-    """A commit as the function takes it.
-
-    Raises:
-        ValueError: the sample is of another unit.
-        LedgerRefused: it is large and there is no object store.
-    """
-    sample, token = commit.sample, commit.fencing_token
-    if sample.unit_id != commit.unit_id:
-        raise ValueError(f"a commit of {commit.unit_id} with a sample of {sample.unit_id}")
-    facts = _COMMIT.pack(token.store_epoch, token.counter, len(sample.tokens), sample.oldest_version)
-    return commit.unit_id, facts, packed(store, encode_sample(sample))
-
-
 def control_of(text: bytes) -> Control:
     """The orders in a reply: time, version, and JSON where there is more."""
     now_s, version, more = text.split(b" ", 2)
@@ -256,23 +222,22 @@ def _leases_of(store: ObjectStore | None, worker: str, granted: bytes) -> Iterat
 def batch_of(store: ObjectStore | None, reply: Sequence[bytes]) -> Batch:
     """The batch in a reply: a header, then the bodies that it points to."""
     raw = json.loads(reply[0])
-    groups = tuple(_group_of(store, name, asked, shown, reply) for name, asked, shown in raw["groups"] or ())
+    groups = tuple(_group_of(store, group, reply) for group in raw["groups"] or ())
     return Batch(batch_id=int(raw["batch"]), groups=groups, redelivered=raw["redelivered"])
 
 
-def _group_of(
-    store: ObjectStore | None, name: str, asked: int, shown: Sequence[tuple[int, int]], reply: Sequence[bytes]
-) -> GroupSamples:
+def _group_of(store: ObjectStore | None, told: Sequence[Any], reply: Sequence[bytes]) -> GroupSamples:
+    name, asked, attempts, shown = told
     units = units_of(store, name, reply[asked]).all()
+    records = [record for place in shown for record in records_of(reply[place])]
     return GroupSamples(
         group_id=units[0].group_id,
         group_epoch=units[0].group_epoch,
         units=units,
         samples=tuple(
-            decode_sample(unit.unit_id, unpack(store, reply[sample]))
-            for unit, (_, sample) in zip(units, shown, strict=True)
+            decode_sample(unit.unit_id, unpack(store, record)) for unit, record in zip(units, records, strict=True)
         ),
-        attempts=tuple(attempt for attempt, _ in shown),
+        attempts=tuple(attempts),
     )
 
 
