@@ -248,6 +248,14 @@ def optimum(
             help="What a planner reaches that knows capacity so far ahead, as 0m,30m,4h,all: costs achieved, no bounds."
         ),
     ] = "",
+    in_the_mean: Annotated[
+        bool,
+        typer.Option(
+            "--in-the-mean",
+            help="A higher bound, of the mean over many runs: for whoever knows all of capacity, but not how long a launch "
+            "will take, nor whom a fall will.",
+        ),
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
     """Say what no policy can beat: a proven lower bound of the cost per sample, with the future known."""
@@ -263,7 +271,7 @@ def optimum(
         seed=seed,
         ignore_dips=ignore_dips,
     )
-    raise typer.Exit(run_optimum(options, problem, foresight, as_json=json))
+    raise typer.Exit(run_optimum(options, problem, foresight, in_the_mean=in_the_mean, as_json=json))
 
 
 @app.command()

@@ -13,7 +13,8 @@ from rich.table import Table
 from scaler.commands.simulate import PIPED_WIDTH
 from scaler.commands.worlds import WRONG_INPUT, WorldOptions, told, world_of
 from scaler.model.units import format_duration, parse_duration_s
-from scaler.simulate.optimum import Bound, problem_of, solve
+from scaler.simulate.optimum import Bound, Problem, problem_of, solve
+from scaler.simulate.optimum.bound import IN_THE_MEAN
 from scaler.simulate.optimum.foresight import achieved
 from scaler.simulate.result import Summary
 from scaler.simulate.scenario import Scenario
@@ -28,24 +29,26 @@ ALL = "all"
 """Of the window: the foresight of one who knows it whole."""
 
 
-def run_optimum(options: WorldOptions, problem: Path | None, foresight: str, *, as_json: bool) -> int:
+def run_optimum(
+    options: WorldOptions, problem: Path | None, foresight: str, *, in_the_mean: bool, as_json: bool
+) -> int:
     """Bound the cost of one world and print it, with what so much foresight achieves where that is asked for.
 
     0: done; 2: an argument names no world, a foresight is no duration, or the file cannot be written.
     """
-    return told(lambda: _optimum(options, problem, foresight, as_json=as_json))
+    return told(lambda: _optimum(options, problem, foresight, in_the_mean=in_the_mean, as_json=as_json))
 
 
-def _optimum(options: WorldOptions, problem: Path | None, foresight: str, *, as_json: bool) -> int:
+def _optimum(options: WorldOptions, problem: Path | None, foresight: str, *, in_the_mean: bool, as_json: bool) -> int:
     try:
         ladder_s = [math.inf if word == ALL else parse_duration_s(word) for word in foresight.split(",") if word]
     except ValueError as error:
         print(f"--foresight {foresight}: {error}", file=sys.stderr)
         return WRONG_INPUT
     scenario = world_of(options)
-    if problem is not None and not _written(scenario, problem):
+    if problem is not None and not _written(problem_of(scenario, in_the_mean=in_the_mean), problem):
         return WRONG_INPUT
-    bound = solve(scenario)
+    bound = solve(scenario, in_the_mean=in_the_mean)
     first = _lambda(bound, scenario)
     rungs = [(rung_s, achieved(scenario, rung_s, first, options.seed)) for rung_s in ladder_s]
     if as_json:
@@ -79,9 +82,9 @@ def _finite(found: dict[str, object]) -> dict[str, object]:
     }
 
 
-def _written(scenario: Scenario, path: Path) -> bool:
+def _written(problem: Problem, path: Path) -> bool:
     try:
-        path.write_text(json.dumps(problem_of(scenario).to_json(), allow_nan=False) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(problem.to_json(), allow_nan=False) + "\n", encoding="utf-8")
     except OSError as error:
         print(f"{path}: it cannot be written: {error.strerror}", file=sys.stderr)
         return False
@@ -114,7 +117,8 @@ def _rungs(bound: Bound, rungs: Sequence[Rung]) -> Iterator[tuple[str, str]]:
 def _lines(bound: Bound, scenario: Scenario) -> Iterator[tuple[str, str]]:
     rents = [f"{name} {usd:,.0f}" for name, usd in bound.cost_by_capacity_usd.items() if usd]
     cost = ", ".join([f"trainer {bound.cost_trainer_usd:,.0f}", *rents])
-    yield "no policy costs less per 1,000 samples than", f"{bound.cost_usd_per_1k_samples:,.2f} USD"
+    no_policy = "no policy, in the mean over draws," if bound.bound == IN_THE_MEAN else "no policy"
+    yield f"{no_policy} costs less per 1,000 samples than", f"{bound.cost_usd_per_1k_samples:,.2f} USD"
     yield "nor, before refunds, than", f"{bound.before_refunds_usd_per_1k_samples:,.2f} USD"
     yield "a plan that costs so little", f"{bound.cost_usd:,.2f} USD: {cost}"
     yield "its refunds, taken off", f"{bound.refunds_usd:,.2f} USD"

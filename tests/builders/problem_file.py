@@ -5,6 +5,7 @@ everything by what is credited (Charnes and Cooper, 1962), so that z = 1000 / cr
 """
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import highspy
@@ -75,6 +76,9 @@ def least_usd_per_1k_samples(problem: Json) -> float:
     rows.most({"credited": 1.0, **worked}, problem["credit_ahead_samples"])
     rows.most({"credited": 1.0, **worked, ("S", steps[-1]): -1.0, "start": 1.0}, 0.0)
     _limits(rows, problem)
+    if problem["draws"]:
+        for o, offering in enumerate(problem["offerings"]):
+            _draws(rows, problem, o, offering)
     return rows.least_cost()
 
 
@@ -169,3 +173,75 @@ def _instant(rows: Rows, problem: Json, instant: tuple[str, int, int], at_s: flo
         if fall["at_s"] == at_s:
             share = 1 + fall["stays"] / fall["most_replicas"]
             rows.most({**{("V", o, f, i): share for i in range(len(fall["lives"]))}, instant: -1.0}, 0.0)
+
+
+def _draws(rows: Rows, problem: Json, o: int, offering: Json) -> None:
+    edges, draws = problem["edges_s"], problem["draws"]
+    for k in range(len(edges) - 1):
+        stays = _stays(problem, offering, k, lambda fall, life: life["ready_to_s"])
+        there = {("V", o, *which): -share for which, share in stays.items()}
+        rows.most({("present", o, k): 1.0, ("H", o, k): -1.0, ("FH", o, k): -1.0, **there}, 0.0)
+        rows.most({("present", o, k): 1.0}, offering["held_most"][k])
+        young: Terms = {}
+        for e in range(k, -1, -1):
+            blind_s = draws["blind_s"] + 1e-9
+            if edges[e] + blind_s < edges[k + 1] or (e and edges[e - 1] + blind_s < edges[k]):
+                break
+            young["made", o, e] = 1.0
+        rows.most({**young, **_r(o, k, 1.0), ("present", o, k): -1.0}, 0.0)
+        paid = {("Q", o, *w): s for w, s in _stays(problem, offering, k, lambda fall, life: fall["at_s"]).items()}
+        paid = {name: s for name, s in paid.items() if offering["falls"][name[2]]["stays"]}
+        rows.most({**paid, ("H", o, k): -1.0}, 0.0)
+    for late in draws["late"]:
+        _look_back(rows, problem, o, offering, late)
+    for f, fall in enumerate(offering["falls"]):
+        for i, life in enumerate(fall["lives"]):
+            _keep(rows, o, offering, (f, i), life["granted_s"])
+
+
+def _r(o: int, k: int, factor: float) -> Terms:
+    return {(kind, o, k): factor for kind in ("R", "T", "FR")}
+
+
+def _stays(problem: Json, offering: Json, k: int, until_s: Callable[[Json, Json], float]) -> Terms:
+    begins_s, ends_s = problem["edges_s"][k], problem["edges_s"][k + 1]
+    inside_s = {
+        (f, i): min(until_s(fall, life), ends_s) - max(life["granted_s"], begins_s)
+        for f, fall in enumerate(offering["falls"])
+        for i, life in enumerate(fall["lives"])
+    }
+    return {which: time_s / (ends_s - begins_s) for which, time_s in inside_s.items() if time_s > 0}
+
+
+def _look_back(rows: Rows, problem: Json, o: int, offering: Json, late: Json) -> None:
+    k, j = late["step"], late["earlier"]
+    before, warm = ({("present", o, j): -1.0}, 0.0) if j >= 0 else ({}, offering["warm_replicas"])
+    made = {("made", o, e): -w for e, w in zip(late["edges"], late["weights"], strict=True)}
+    rows.most({**_r(o, k, 1.0), **before, **made}, warm)
+    least_s = problem["draws"]["least_unready_s"]
+    if not least_s:
+        return
+    spent: Terms = defaultdict(float)
+    for i in range(max(j, 0), k + 1):
+        share = (problem["edges_s"][i + 1] - problem["edges_s"][i]) / least_s
+        for name, value in {("present", o, i): -share, **_r(o, i, share)}.items():
+            spent[name] += value
+    for name, value in {**_r(o, k, 1.0), **before}.items():
+        spent[name] += value
+    rows.most(spent, warm)
+
+
+def _keep(rows: Rows, o: int, offering: Json, which: tuple[int, int], granted_s: float) -> None:
+    fall = offering["falls"][which[0]]
+    if not fall["stays"]:
+        return
+    share = fall["most_replicas"] / (fall["most_replicas"] + fall["stays"])
+    alive: Terms = defaultdict(float)
+    for f, later in enumerate(offering["falls"]):
+        for i, life in enumerate(later["lives"]):
+            if f >= which[0] and life["granted_s"] == granted_s:
+                alive["V", o, f, i] -= share
+                if later["stays"]:
+                    alive["Q", o, f, i] -= share
+    alive["V", o, *which] += 1.0
+    rows.most(alive, 0.0)

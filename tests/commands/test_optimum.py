@@ -73,3 +73,15 @@ def test_a_scenario_that_is_not_there_is_a_line() -> None:
     assert code == 2
     assert "smal" in err
     assert "Traceback" not in err
+
+
+def test_in_the_mean_it_is_higher_and_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "problem.json"
+    words = ("--scenario", "small", "--hours", "2", "--seed", "3")
+    always, mean = (json.loads(headrace(*words, *more, "--json")[1]) for more in ((), ("--in-the-mean",)))
+    assert mean["bound"] == "lower in the mean"
+    assert mean["cost_usd_per_1k_samples"] > always["cost_usd_per_1k_samples"]
+    assert set(mean) == set(always)
+    _, out, _ = headrace(*words, "--in-the-mean", "--problem", str(file))
+    assert "no policy, in the mean over draws, costs less per 1,000 samples than" in out
+    assert json.loads(file.read_text())["draws"]["blind_s"] > 0

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from scaler.model.capacity import CapacityType
+from scaler.simulate.optimum.builder import OfferingColumns
 from scaler.simulate.optimum.problem import Problem
-from scaler.simulate.optimum.program import Layout, OfferingColumns
+from scaler.simulate.optimum.program import Layout
 from scaler.simulate.optimum.ratio import CLOSED, Answer
 from scaler.simulate.optimum.steps import Floats, StepFunction, of_series
 from scaler.simulate.optimum.times import Times
@@ -24,8 +25,8 @@ WAITS_RATIO = 0.02
 """A trainer that waits less than this does not wait, for the regime."""
 CRUMB_RATIO = 1e-3
 """On-demand rent below this share of the cost is none: a mixture's crumbs."""
-
-
+IN_THE_MEAN = "lower in the mean"
+"""Of many runs together: their cost over their samples."""
 SHOWN_STEP_S = 300.0
 """Of the timeline, as a run's."""
 
@@ -81,6 +82,7 @@ class Bound:
     end_stock_samples: float
     start_stock_samples: float
     bound: str = "lower"
+    """Or `IN_THE_MEAN`."""
     status: str
     """`optimal`, or the solver's own word where the gap is not closed; the bound holds all the same."""
     gap_ratio: float
@@ -179,6 +181,7 @@ def bound_of(
         turns=answer.turns,
         solver_s=answer.solver_s,
         timeline=timeline_of(scenario, problem, layout, uses, x),
+        bound="lower" if problem.draws is None else IN_THE_MEAN,
     )
 
 

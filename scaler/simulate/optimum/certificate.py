@@ -11,7 +11,7 @@ cost >= lambda * credited for all that is feasible. Rounding is answered for by 
 
 import numpy as np
 
-from scaler.simulate.optimum.program import Program
+from scaler.simulate.optimum.builder import Program
 from scaler.simulate.optimum.steps import Floats
 
 _ROUNDING = float(np.finfo(float).eps)

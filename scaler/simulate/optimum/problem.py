@@ -83,6 +83,30 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Late:
+    """Who is ready in `step` was held throughout a step before, or was granted since and is ready by luck."""
+
+    step: int
+    earlier: int
+    """-1: the start; then only warm ones were held."""
+    edges: tuple[int, ...]
+    """Grants, given to the edges around them, that count ..."""
+    weights: tuple[float, ...]
+    """... by the share of them that is ready."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draws:
+    """What holds in the mean over draws that a policy does not know: of launches, and of whom a fall takes."""
+
+    blind_s: float
+    """From a grant: nobody has registered by then."""
+    least_unready_s: float
+    """Spent, in the mean, for each launch that becomes ready, wherever others are given up."""
+    late: tuple[Late, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """See `FORMAT.md`."""
 
@@ -107,6 +131,8 @@ class Problem:
     instants_s: tuple[float, ...] = ()
     """Edges at which capacity falls: `limits` hold just before."""
     limits: tuple[Limit, ...] = ()
+    draws: Draws | None = None
+    """Where the bound is one of the mean."""
 
     @property
     def steps(self) -> int:
@@ -136,13 +162,22 @@ class Problem:
         stock = Stock(**facts.pop("stock"))
         offerings = tuple(_offering(one) for one in facts.pop("offerings"))
         limits = tuple(Limit(**_tuples(one)) for one in facts.pop("limits"))
-        return cls(stock=stock, offerings=offerings, limits=limits, **_tuples(facts))
+        draws = _draws(facts.pop("draws", None))
+        return cls(stock=stock, offerings=offerings, limits=limits, draws=draws, **_tuples(facts))
 
 
 def _offering(document: Mapping[str, Any]) -> OfferingLimits:
     facts = dict(document)
     falls = tuple(_fall(fall) for fall in facts.pop("falls"))
     return OfferingLimits(falls=falls, **_tuples(facts))
+
+
+def _draws(document: Mapping[str, Any] | None) -> Draws | None:
+    if document is None:
+        return None
+    facts = dict(document)
+    late = tuple(Late(**_tuples(one)) for one in facts.pop("late"))
+    return Draws(late=late, **facts)
 
 
 def _fall(document: Mapping[str, Any]) -> Fall:

@@ -21,52 +21,14 @@ samples are in units of what the trainer takes in a mean step. What is ready cou
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
+from scaler.simulate.optimum.builder import Builder, OfferingColumns, Program, Term
+from scaler.simulate.optimum.luck import add_draws
 from scaler.simulate.optimum.problem import OfferingLimits, Problem
 from scaler.simulate.optimum.steps import Floats
-from scaler.simulate.optimum.times import Columns, Times
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """min cost @ x - lambda * x[credited] + fixed_usd, with lower <= x <= upper and A x <= row_upper.
-
-    A is in rows: `starts`, `index`, `value`. Cost is in USD.
-    """
-
-    cost: Floats
-    lower: Floats
-    upper: Floats
-    row_upper: Floats
-    starts: np.ndarray[tuple[int], np.dtype[np.int32]]
-    index: np.ndarray[tuple[int], np.dtype[np.int32]]
-    value: Floats
-    credited: int
-    fixed_usd: float
-
-
-Spans: TypeAlias = tuple[Columns, Columns, Floats]
-
-
-@dataclass(frozen=True, slots=True)
-class OfferingColumns:
-    """Where an offering's columns are. `lives`: one array a fall; `charged` is `held` where no minimum binds.
-
-    `lives_held`, `lives_ready`: (step, column, share of the step) of every life, held until its fall, and ready.
-    """
-
-    held: Columns
-    charged: Columns
-    ready: Columns
-    lives: tuple[Columns, ...]
-    lives_held: Spans
-    lives_ready: Spans
-    taken_ready: Columns | None
-    free_held: Columns | None
-    free_ready: Columns | None
+from scaler.simulate.optimum.times import Columns, Spans, Times
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,62 +41,6 @@ class Layout:
     start: int
     credited: int
     unit_samples: float
-
-
-class Builder:
-    """Collects columns and rows."""
-
-    def __init__(self) -> None:
-        self.columns = 0
-        self.rows = 0
-        self._cost: list[Floats] = []
-        self._upper: list[Floats] = []
-        self._row_upper: list[Floats] = []
-        self._entries: list[tuple[Columns, Columns, Floats]] = []
-
-    def add(self, upper: Floats, cost: Floats | float = 0.0) -> Columns:
-        """Columns from 0 to `upper` at a cost each."""
-        found = np.arange(self.columns, self.columns + len(upper))
-        self.columns += len(upper)
-        self._upper.append(np.asarray(upper, float))
-        self._cost.append(np.broadcast_to(np.asarray(cost, float), len(upper)))
-        return found
-
-    def at_most(self, upper: Floats, *terms: "Term") -> None:
-        """Rows sum(terms) <= upper."""
-        for rows, columns, values in terms:
-            row = np.atleast_1d(rows)
-            value = np.broadcast_to(np.asarray(values, float), row.shape)
-            self._entries.append((row + self.rows, np.atleast_1d(columns), value))
-        self._row_upper.append(np.asarray(upper, float))
-        self.rows += len(upper)
-
-    def program(self, lower: dict[int, float], credited: int, fixed_usd: float) -> Program:
-        """All of it, by rows."""
-        row, column, value = (np.concatenate(part) for part in zip(*self._entries, strict=True))
-        # The solver takes a row's column only once: equal places are summed.
-        place, inverse = np.unique(row * self.columns + column, return_inverse=True)
-        summed: Floats = np.bincount(inverse, weights=value, minlength=len(place)).astype(float)
-        row, column = place // self.columns, place % self.columns
-        starts = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=self.rows))))
-        bottom = np.zeros(self.columns)
-        for one, least in lower.items():
-            bottom[one] = least
-        return Program(
-            cost=np.concatenate(self._cost),
-            lower=bottom,
-            upper=np.concatenate(self._upper),
-            row_upper=np.concatenate(self._row_upper),
-            starts=starts.astype(np.int32),
-            index=column.astype(np.int32),
-            value=summed,
-            credited=credited,
-            fixed_usd=fixed_usd,
-        )
-
-
-Term: TypeAlias = "tuple[Columns, Columns | int, Floats | float]"
-"""(row of these, column, coefficient), arrays of one length or single numbers."""
 
 
 def build(problem: Problem, *, pays_for_falls: bool = False) -> tuple[Program, Layout]:
@@ -151,6 +57,9 @@ def build(problem: Problem, *, pays_for_falls: bool = False) -> tuple[Program, L
     _flow(builder, problem, times, layout)
     _credit(builder, problem, layout)
     add_limits(builder, problem, times, offerings)
+    if problem.draws is not None:
+        for limits, found in zip(problem.offerings, offerings, strict=True):
+            add_draws(builder, problem.draws, times, limits, found)
     if pays_for_falls:
         for limits, found in zip(problem.offerings, offerings, strict=True):
             _pay_for_falls(builder, times, limits, found)
@@ -232,17 +141,12 @@ def _share(builder: Builder, limits: OfferingLimits, found: OfferingColumns) -> 
 
 
 def _spans(times: Times, limits: OfferingLimits, lives: Sequence[Columns], *, held: bool) -> Spans:
-    rows: list[Columns] = [np.zeros(0, dtype=np.int64)]
-    columns: list[Columns] = [np.zeros(0, dtype=np.int64)]
-    shares: list[Floats] = [np.zeros(0)]
-    for fall, of_fall in zip(limits.falls, lives, strict=True):
-        for life, column in zip(fall.lives, of_fall, strict=True):
-            from_s, to_s = (life.granted_s, fall.at_s) if held else (life.ready_from_s, life.ready_to_s)
-            steps, share = times.shares(from_s, to_s)
-            rows.append(steps)
-            columns.append(np.full(len(steps), column))
-            shares.append(share)
-    return np.concatenate(rows), np.concatenate(columns), np.concatenate(shares)
+    spans_s = [
+        (life.granted_s, fall.at_s) if held else (life.ready_from_s, life.ready_to_s)
+        for fall in limits.falls
+        for life in fall.lives
+    ]
+    return times.spans(spans_s, np.concatenate([np.zeros(0, dtype=np.int64), *lives]))
 
 
 def _flow(builder: Builder, problem: Problem, times: Times, layout: Layout) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import highspy
 import numpy as np
 
+from scaler.simulate.optimum.builder import Program
 from scaler.simulate.optimum.certificate import proven_rate
-from scaler.simulate.optimum.program import Program
 from scaler.simulate.optimum.steps import Floats
 
 ENOUGH = 1e-6
@@ -24,6 +24,8 @@ HIGHEST = 1e12
 RAISED = 1e3
 PRIMAL = 4
 """The solver's number of its primal simplex: two to three times as fast here, and a new lambda leaves it where it was."""
+INSIDE: dict[str, str | int] = {"solver": "ipm", "run_crossover": "off"}
+"""Several times as fast where a program is large; what its multipliers prove is nearly as much, and needs no corner."""
 _CRUMB = 1e-9
 
 
@@ -45,12 +47,13 @@ class Answer:
         return float((self.reached - self.proven) / self.reached) if np.isfinite(self.reached) else 0.0
 
 
-def least_ratio(program: Program, first: float) -> Answer:
-    """`first`: a lambda to start from; where it is too low, it is raised."""
-    solver = _solver(program)
+def least_ratio(program: Program, first: float, *, inside: bool = False) -> Answer:
+    """`first`: a lambda to start from; where it is too low, it is raised. `inside`: by an interior point, see `INSIDE`."""
+    solver = _solver(program, inside=inside)
     proven, reached, rate = 0.0, np.inf, first
     solution, status, turns = program.lower, "not run", 0
-    while turns < MOST_TURNS and reached - proven > ENOUGH * proven and rate <= first * HIGHEST:
+    enough = CLOSED if inside else ENOUGH
+    while turns < MOST_TURNS and reached - proven > enough * proven and rate <= first * HIGHEST:
         turns += 1
         solver.changeColCost(program.credited, -rate)
         solver.run()
@@ -87,9 +90,9 @@ def least_cost(program: Program, rate: float) -> Floats | None:
     return np.array(found.col_value) if found.value_valid else None
 
 
-def row_multipliers(program: Program) -> Floats:
+def row_multipliers(program: Program, *, inside: bool = False) -> Floats:
     """Those of its rows at the least cost, a lambda of 0; zeros where the solver finds none, which prove less."""
-    solver = _solver(program)
+    solver = _solver(program, inside=inside)
     solver.run()
     found = solver.getSolution()
     return np.array(found.row_dual) if found.dual_valid else np.zeros(len(program.row_upper))
@@ -109,9 +112,10 @@ class _Quiet(highspy.Highs):
         super().enableCallbacks()  # type: ignore[no-untyped-call]
 
 
-def _solver(program: Program) -> highspy.Highs:
+def _solver(program: Program, *, inside: bool = False) -> highspy.Highs:
     solver = _Quiet()  # type: ignore[no-untyped-call]
-    for name, value in (("random_seed", 0), ("simplex_strategy", PRIMAL)):
+    usual: dict[str, str | int] = {"random_seed": 0, "simplex_strategy": PRIMAL}
+    for name, value in (usual | INSIDE if inside else usual).items():
         solver.setOptionValue(name, value)
     model = highspy.HighsLp()
     model.num_col_, model.num_row_ = len(program.cost), len(program.row_upper)

@@ -3,21 +3,29 @@
 import math
 from collections.abc import Iterable
 
+import numpy as np
+
 from scaler.simulate.optimum.grid import edges_of
-from scaler.simulate.optimum.problem import Fall, Life, OfferingLimits, Problem, Stock
+from scaler.simulate.optimum.launches import Launches
+from scaler.simulate.optimum.problem import Draws, Fall, Late, Life, OfferingLimits, Problem, Stock
 from scaler.simulate.optimum.rails import Held, limits_of
 from scaler.simulate.optimum.steps import Floats, StepFunction, least_of, of_series, window_max, window_min
 from scaler.simulate.scenario import AgeHazard, OfferingModel, Scenario, warm_start
 
 _ROUNDING = 1e-9
+LATE_SHARES = (0.001, 0.5, 0.98)
+"""Of launches that are ready: as old as this makes them, so long before a step `Late` looks back ..."""
+FAR_BACK_S = 1800.0
+"""... and so long, for the unready time."""
 
 
-def problem_of(scenario: Scenario) -> Problem:
-    """The problem whose optimum no policy in the scenario's world can beat, whatever the seed."""
+def problem_of(scenario: Scenario, *, in_the_mean: bool = False) -> Problem:
+    """The problem whose optimum no policy in the scenario's world can beat: whatever the seed, or in the mean over draws."""
     launch_s = scenario.launch.least_ready_s
+    launches = Launches(scenario.launch) if in_the_mean else None
     held = held_of(scenario)
     falls_s = {at_s for one in held if refunds_falls(one.model) for at_s, _ in one.count.falls()}
-    edges_s = edges_of(scenario.end_s, launch_s, falls_s)
+    edges_s = edges_of(scenario.end_s, min(launch_s, launches.blind_s) if launches else launch_s, falls_s)
     instants_s = sorted(falls_s.intersection(edges_s.tolist()))
     return Problem(
         scenario=scenario.name,
@@ -30,9 +38,10 @@ def problem_of(scenario: Scenario) -> Problem:
         credit_ahead_samples=ahead_samples(scenario),
         useful_replicas=useful_replicas(scenario),
         stock=stock_of(scenario),
-        offerings=tuple(_offering(scenario, one, edges_s) for one in held),
+        offerings=tuple(_offering(scenario, one, edges_s, in_the_mean=in_the_mean) for one in held),
         instants_s=tuple(instants_s),
         limits=limits_of(scenario, held, edges_s, instants_s),
+        draws=_draws(launches, edges_s) if launches else None,
     )
 
 
@@ -87,7 +96,18 @@ def stock_of(scenario: Scenario) -> Stock:
     return Stock(start_least=buffered, start_most=start_most, most=most + ahead_samples(scenario) + slack, slack=slack)
 
 
-def _offering(scenario: Scenario, one: Held, edges_s: Floats) -> OfferingLimits:
+def _draws(launches: Launches, edges_s: Floats) -> Draws:
+    """`earlier` is a launch before the step: one so long that next to none are ready, that half are, and so on."""
+    ages_s = [*(launches.age_s(share) for share in LATE_SHARES), FAR_BACK_S]
+    late: list[Late] = []
+    for step, begin_s in enumerate(edges_s[:-1]):
+        for earlier in sorted({int(np.searchsorted(edges_s, begin_s - age_s, "right")) - 1 for age_s in ages_s}):
+            weights = launches.most_ready(edges_s, earlier, step)
+            late.append(Late(step=step, earlier=earlier, edges=tuple(weights), weights=tuple(weights.values())))
+    return Draws(blind_s=launches.blind_s, least_unready_s=launches.least_unready_s, late=tuple(late))
+
+
+def _offering(scenario: Scenario, one: Held, edges_s: Floats, *, in_the_mean: bool) -> OfferingLimits:
     model, billing = one.model, one.model.offering.billing
     unforeseen = billing.refund_if_interrupted_within_s > 0 and strikes(model.hazard)
     binds = billing.minimum_s > scenario.launch.least_ready_s
@@ -99,7 +119,7 @@ def _offering(scenario: Scenario, one: Held, edges_s: Floats) -> OfferingLimits:
         warm_replicas=one.warm,
         held_most=_plain(held_most(scenario, one).means(edges_s)),
         ready_most=_plain(ready_most(scenario, one).means(edges_s)),
-        falls=tuple(_falls(scenario, one, edges_s)) if refunds_falls(model) else (),
+        falls=tuple(_falls(scenario, one, edges_s, in_the_mean=in_the_mean)) if refunds_falls(model) else (),
         minimum_s=billing.minimum_s if binds else 0.0,
         unforeseen_refund_s=billing.refund_if_interrupted_within_s if unforeseen else 0.0,
     )
@@ -134,22 +154,34 @@ def ready_most(scenario: Scenario, one: Held) -> StepFunction:
     return most
 
 
-def _falls(scenario: Scenario, one: Held, edges_s: Floats) -> Iterable[Fall]:
+def _falls(scenario: Scenario, one: Held, edges_s: Floats, *, in_the_mean: bool) -> Iterable[Fall]:
     refund_s = one.model.offering.billing.refund_if_interrupted_within_s
+    moments = {at_s: set(_moments(scenario, at_s, refund_s, edges_s)) for at_s, _ in one.count.falls()}
+    # In the mean lives are told apart by their grant whichever fall ends them: what is a moment of one is one of all.
+    shared = set().union(*moments.values()) if in_the_mean else set()
     for at_s, replicas in one.count.falls():
-        lives = tuple(_lives(scenario, at_s, refund_s, edges_s))
+        lives = tuple(_lives(scenario, at_s, refund_s, moments[at_s] | shared, useful=not in_the_mean))
         if lives:
             yield Fall(at_s=at_s, most_replicas=replicas, stays=one.count.at(at_s), lives=lives)
 
 
-def _lives(scenario: Scenario, fall_s: float, refund_s: float, edges_s: Floats) -> Iterable[Life]:
-    """Lives whose mixtures are all that there are: between two moments of grant everything that counts is linear."""
+def _moments(scenario: Scenario, fall_s: float, refund_s: float, edges_s: Floats) -> Iterable[float]:
+    """Between two of these moments of grant everything that counts is linear: their mixtures are all lives there are."""
+    gone_s = min(fall_s + scenario.notices.outlive_s, scenario.end_s)
+    cut = edges_s[(edges_s > fall_s) & (edges_s < gone_s)] - refund_s
+    launched = edges_s - scenario.launch.least_ready_s
+    moments = {max(0.0, fall_s - refund_s), fall_s, gone_s - refund_s}
+    return moments.union(edges_s.tolist(), launched.tolist(), cut.tolist())
+
+
+def _lives(
+    scenario: Scenario, fall_s: float, refund_s: float, moments: Iterable[float], *, useful: bool
+) -> Iterable[Life]:
+    """`useful`: only those that are ready at some time."""
     launch_s = scenario.launch.least_ready_s
     gone_s = min(fall_s + scenario.notices.outlive_s, scenario.end_s)
     first_s = max(0.0, fall_s - refund_s)
-    cut = edges_s[(edges_s > fall_s) & (edges_s < gone_s)] - refund_s
-    moments = {first_s, fall_s, gone_s - refund_s, *edges_s.tolist(), *(edges_s - launch_s).tolist(), *cut.tolist()}
     for granted_s in sorted(moment for moment in moments if first_s <= moment <= fall_s):
         ready_to_s = min(gone_s, granted_s + refund_s)
-        if ready_to_s > granted_s + launch_s:
+        if ready_to_s > granted_s + launch_s or not useful:
             yield Life(granted_s=granted_s, ready_from_s=granted_s + launch_s, ready_to_s=ready_to_s)

@@ -1,11 +1,15 @@
 """The steps of a problem by number: how long they last, which lie within a launch or a minimum, what a stretch fills."""
 
+from collections.abc import Sequence
+from typing import TypeAlias
+
 import numpy as np
 
 from scaler.simulate.optimum.problem import Problem
 from scaler.simulate.optimum.steps import Floats
 
 Columns = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+Spans: TypeAlias = tuple[Columns, Columns, Floats]
 _ROUNDING_S = 1e-9
 
 
@@ -38,6 +42,7 @@ class Times:
         """All (step, edge) of which a grant at the edge, or a little before, is still charged through the step."""
         steps: list[int] = []
         edges: list[int] = []
+        minimum_s += _ROUNDING_S
         for step in range(len(self.lasts_s)):
             for edge in range(step, -1, -1):
                 a_step_before = self.begins_s[edge - 1] if edge else self.begins_s[0]
@@ -55,6 +60,17 @@ class Times:
         steps = np.arange(first, last)
         filled_s = np.minimum(to_s, self.ends_s[steps]) - np.maximum(from_s, self.begins_s[steps])
         return steps, np.clip(filled_s / self.lasts_s[steps], 0.0, 1.0)
+
+    def spans(self, spans_s: Sequence[tuple[float, float]], columns: Columns) -> Spans:
+        """(step, column, share of the step) of all stretches, one a column."""
+        rows: list[Columns] = [np.zeros(0, dtype=np.int64)]
+        shares: list[Floats] = [np.zeros(0)]
+        for span_s in spans_s:
+            steps, share = self.shares(*span_s)
+            rows.append(steps)
+            shares.append(share)
+        lengths = [len(steps) for steps in rows[1:]]
+        return np.concatenate(rows), np.repeat(columns, lengths), np.concatenate(shares)
 
     def soon_after(self, at_s: float, within_s: float) -> list[int]:
         """Steps that lie wholly between a moment and so long after it."""

@@ -17,9 +17,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from scaler.simulate.optimum.builder import Program
 from scaler.simulate.optimum.certificate import proven_least
 from scaler.simulate.optimum.problem import Problem
-from scaler.simulate.optimum.program import Layout, Program
+from scaler.simulate.optimum.program import Layout
 from scaler.simulate.optimum.ratio import row_multipliers
 
 WITHIN = 1.01
@@ -30,13 +31,14 @@ def least_wait_ratio(problem: Problem, program: Program, layout: Layout, rate: f
     """Share of the window; `rate`: the proven bound, USD a unit of samples. NaN where nothing can be credited."""
     if not np.isfinite(rate):
         return float("nan")
-    most = -_least(_as_most_worked(_with_budget(program, within * rate), layout))
+    budgeted = _with_budget(program, within * rate)
+    most = -_least(_as_most_worked(budgeted, layout), inside=problem.draws is not None)
     demand = problem.demand_samples_per_s * problem.edges_s[-1]
     return float(max(0.0, 1.0 - (most * layout.unit_samples + problem.credit_ahead_samples) / demand))
 
 
-def _least(program: Program) -> float:
-    return proven_least(program, row_multipliers(program))
+def _least(program: Program, *, inside: bool) -> float:
+    return proven_least(program, row_multipliers(program, inside=inside))
 
 
 def _with_budget(program: Program, rate: float) -> Program:

@@ -5,6 +5,8 @@ import json
 import pytest
 
 from scaler.simulate.optimum import Problem, problem_of, solve, without_refunds
+from scaler.simulate.optimum.program import build
+from scaler.simulate.optimum.ratio import least_ratio
 from tests.builders.optimum import a_random_world
 from tests.builders.problem_file import least_usd_per_1k_samples
 from tests.builders.scenarios import a_capacity, a_scenario
@@ -25,9 +27,22 @@ def test_the_same_holds_of_cost_before_refunds(seed: int) -> None:
     assert least_usd_per_1k_samples(document) == pytest.approx(bound, rel=1e-5)
 
 
+@pytest.mark.parametrize("seed", [6, 8, 9, 10])
+def test_the_same_holds_in_the_mean(seed: int) -> None:
+    scenario = a_random_world(seed)
+    problem = problem_of(scenario, in_the_mean=True)
+    document = json.loads(json.dumps(problem.to_json(), allow_nan=False))
+    program, layout = build(problem)
+    proven = least_ratio(program, 1e3 * layout.unit_samples).proven / layout.unit_samples * 1000
+    assert least_usd_per_1k_samples(document) == pytest.approx(proven, rel=1e-5)
+    assert solve(scenario, in_the_mean=True).cost_usd_per_1k_samples >= proven * (1 - 1e-4)
+
+
 def test_a_problem_comes_back_from_its_file() -> None:
     problem = problem_of(a_scenario(a_capacity("a", (0, 8), (2, 3), refund_s=3600), rails={"max_replicas": 5}))
     assert Problem.from_json(json.loads(json.dumps(problem.to_json()))) == problem
+    drawn = problem_of(a_random_world(1), in_the_mean=True)
+    assert Problem.from_json(json.loads(json.dumps(drawn.to_json()))) == drawn
 
 
 def test_another_format_is_refused() -> None:
