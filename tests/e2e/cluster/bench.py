@@ -7,14 +7,17 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from scaler.runtime.clock import SystemClock
 from tests.builders.valkey_server import valkey_server
 from tests.cluster.control_plane import ControlPlane
 from tests.e2e.cluster.bed import ZONES, quick_cloud
+from tests.e2e.cluster.kubelet import calm_kubelet
 from tests.e2e.cluster.turn import turn
 from tests.simcloud.server import serve
 from tests.simcloud.sim import SimCloud
@@ -29,9 +32,14 @@ _TYPE = "p5.48xlarge"
 def run(bench: str, nodes: int, more: Sequence[str] = (), *, quiet: bool = False) -> "subprocess.CompletedProcess[str]":
     """The command's end; its output is read where `quiet`, else shown."""
     sim = SimCloud(SystemClock(), 0, quick_cloud())
-    flags = {"kwok": ["--node-lease-duration-seconds=400"]} if nodes >= _MANY else {}
-    plane = ControlPlane(("kwok",), flags=flags)
-    with turn(), plane, valkey_server() as store, serve(sim) as server, _prices(sim):
+    leases = ["--node-lease-duration-seconds=400"] if nodes >= _MANY else []
+    with ExitStack() as bed:
+        folder = Path(bed.enter_context(tempfile.TemporaryDirectory(prefix="headrace-kubelet-")))
+        plane = ControlPlane(("kwok",), flags={"kwok": [*leases, *calm_kubelet(folder)]})
+        bed.enter_context(turn())
+        bed.enter_context(plane)
+        store, server = bed.enter_context(valkey_server()), bed.enter_context(serve(sim))
+        bed.enter_context(_prices(sim))
         env = {
             **os.environ,
             "KUBECONFIG": str(plane.kubeconfig),

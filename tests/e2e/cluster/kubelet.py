@@ -8,6 +8,10 @@ its own module as they are.
 while its own list of leases does not show the node's yet, and never looks at it again. That list is watched, and after an
 outage client-go may take up to a minute until it asks again: pods of new nodes were never started then, and their launches
 were rightly given up. Without leases it starts whatever is bound, and tells a node's health by its status.
+
+*Calm*: it tells a node's unchanged status every five minutes, as a kubelet does by default where there are leases. By itself kwok
+(0.7) mixes its two stages up: with leases it writes the status of every node every 20 to 25 s, so that thousands of fake nodes
+keep an API server as busy as tens of thousands of real ones.
 """
 
 from pathlib import Path
@@ -19,6 +23,9 @@ from tests.cluster.addons import module_of
 ATTENTIVE_KUBELET = ("--node-lease-duration-seconds=0",)
 """Arguments for kwok, see the module's docstring."""
 _STAGES = "kustomize/stage/pod/fast"
+_NODE_STAGES = ("fast/node-initialize", "heartbeat-with-lease/node-heartbeat-with-lease")
+_UNCHANGED_EVERY_MS = 300_000, 320_000
+"""Kubelet's nodeStatusReportFrequency, and some, so that nodes that began together part."""
 
 
 def patient_kubelet(folder: Path) -> tuple[str, ...]:
@@ -30,5 +37,16 @@ def patient_kubelet(folder: Path) -> tuple[str, ...]:
             spec["selector"]["matchExpressions"].append({"key": ".metadata.finalizers", "operator": "DoesNotExist"})
             spec["next"] = {"delete": True}
     file = folder / "kubelet.yaml"
+    file.write_text(yaml.safe_dump_all(stages))
+    return (f"--config={file}",)
+
+
+def calm_kubelet(folder: Path) -> tuple[str, ...]:
+    """Arguments for kwok, as `patient_kubelet`."""
+    module = module_of("kwok", "sigs.k8s.io/kwok") / "kustomize/stage/node"
+    stages = [yaml.safe_load((module / f"{name}.yaml").read_text()) for name in _NODE_STAGES]
+    every_ms, at_most_ms = _UNCHANGED_EVERY_MS
+    stages[1]["spec"]["delay"] = {"durationMilliseconds": every_ms, "jitterDurationMilliseconds": at_most_ms}
+    file = folder / "calm.yaml"
     file.write_text(yaml.safe_dump_all(stages))
     return (f"--config={file}",)
