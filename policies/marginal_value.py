@@ -37,19 +37,18 @@ Non-goals: limits (guard rails); forecasting capacity (persistence is hard to be
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cache
 
 from policies.base import Place, Sizing, SizingInput
 from policies.demand import AT_S, Averaging, Demand, admitted_samples, demand_hold, read_demand
 from policies.expected_price import expected_prices
 from policies.long_run_cost import LearnFrom, Learnt, long_run_cost, trainer_usd_per_h
-from policies.merit import Market, in_merit_order
+from policies.merit import Market, in_merit_order, supply_of
 from policies.moves import moved, not_lowered
 from policies.offer_history import HOUR_S, Learning, learn
 from policies.offers import Offer, offers
-from policies.pricing import Asked, Option, Pricing
+from policies.pricing import Asked, Option, Pricing, name_of
 from policies.spot_supply import WANTED, Expectation, SpotSupply, spot_supply
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.once import for_same
@@ -268,16 +267,16 @@ class _Desk:
 
     def sizing(self, known: Sequence[Offer], memory: Mapping[str, float]) -> Sizing:
         market = self._market(0.0)
-        taken, left = in_merit_order([option for offer in known for option in self.pricing.options(offer)], market)
-        launches = [option.item.offer for option in taken if isinstance(option.item, Asked)]
-        supply = sum([option.weight for option in taken])
+        taken, left = in_merit_order(
+            [option for offer in known for option in self.pricing.options(offer)], market, name_of
+        )
         cheapest = min((offer.usd_per_h for offer in known if offer.spot), default=0.0)
         return moved(
             self.view,
-            _places(launches),
+            _places(taken),
             self._releases(taken, left),
             memory={**memory, WANTED: max(0.0, market.level(cheapest))},
-            reason=self._reason(supply),
+            reason=self._reason(supply_of(taken)),
             releases_first=True,
         )
 
@@ -286,7 +285,6 @@ class _Desk:
         scales, params, balance = self.scales, self.params, self.scales.balance
         within = scales.goodput * params.horizon_s
 
-        @cache  # many replicas cost the same
         def level(usd_per_h: float) -> float:
             if not params.buffer_counts or usd_per_h <= 0:
                 return balance
@@ -301,27 +299,28 @@ class _Desk:
 
         What works is needed until enough others work; what does not work yet, until enough is held.
         """
-        idle = [(option, option.item) for option in left if not isinstance(option.item, Asked)]
+        idle = [option for option in left if not _is_asked(option)]
         if not idle:
             return []
         market = self._market(self.params.band_s)
-        working = sum([option.weight for option in taken if self._works(option)])
-        held = sum([option.weight for option in taken if not isinstance(option.item, Asked)])
+        working = supply_of([option for option in taken if self._works(option)])
+        held = supply_of([option for option in taken if not _is_asked(option)])
         going: list[ReplicaView] = []
-        for option, replica in idle:
-            if market.wants(option, working if self._works(option) else held):
-                held += option.weight
-                working += option.weight if self._works(option) else 0.0
-            else:
-                going.insert(0, replica)
-        return going
+        for option in idle:
+            works, count = self._works(option), len(option.items)
+            needed = market.wanted(option.usd_per_h, option.weight, count, working if works else held)
+            held += needed * option.weight
+            working += needed * option.weight if works else 0.0
+            going += [item for item in option.items[needed:] if not isinstance(item, Asked)]
+        return going[::-1]
 
     def _works(self, option: Option) -> bool:
         """Ready; or granted, where the buffer holds what will be missing until then (`stock` has it taken off)."""
-        if isinstance(option.item, Asked) or option.item.phase is ReplicaPhase.REQUESTED:
+        item = option.items[0]
+        if isinstance(item, Asked) or item.phase is ReplicaPhase.REQUESTED:
             return False
         covered = self.params.buffer_counts and self.scales.stock > 0
-        return covered or option.item.phase is ReplicaPhase.READY
+        return covered or item.phase is ReplicaPhase.READY
 
     def _reason(self, supply: float) -> Reason:
         scales = self.scales
@@ -340,12 +339,19 @@ class _Desk:
         )
 
 
-def _places(launches: Sequence[Offer]) -> list[Place]:
-    """In order, one entry for each run of the same offering."""
+def _is_asked(option: Option) -> bool:
+    return isinstance(option.items[0], Asked)
+
+
+def _places(taken: Sequence[Option]) -> list[Place]:
+    """Where to launch, in order, one entry for each run of the same offering."""
     places: list[Place] = []
-    for offer in launches:
-        if places and (places[-1].pool, places[-1].offering_id) == offer.key:
-            places[-1] = offer.place(places[-1].replicas + 1)
-        else:
-            places.append(offer.place())
+    for option in taken:
+        asked = option.items[0]
+        if not isinstance(asked, Asked):
+            continue
+        place = asked.offer.place(len(option.items))
+        if places and (places[-1].pool, places[-1].offering_id) == asked.offer.key:
+            place = replace(place, replicas=places.pop().replicas + place.replicas)
+        places.append(place)
     return places
