@@ -32,17 +32,22 @@ class Lot(NamedTuple, Generic[T]):
     items: Sequence[T]
     """In order of name."""
     usd_per_h: float
-    """What the first costs an hour of use."""
+    """What an hour of use costs."""
     weight: float
     step_usd_per_h: float = 0.0
     """How much more each costs than the one before it."""
+    begin: int = 0
+    """Steps up to the first one here. Kept apart, so that what costs the same in two lots comes out the same."""
+
+    def cost(self, index: int) -> float:
+        """What an hour of use costs of one of them."""
+        return self.usd_per_h + self.step_usd_per_h * (self.begin + index)
 
     def part(self, begin: int, end: int) -> "Lot[T]":
         """Those from `begin` on, before `end`."""
         if begin == 0 and end == len(self.items):
             return self
-        cost = self.usd_per_h + self.step_usd_per_h * begin
-        return Lot(self.items[begin:end], cost, self.weight, self.step_usd_per_h)
+        return Lot(self.items[begin:end], self.usd_per_h, self.weight, self.step_usd_per_h, self.begin + begin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,16 +58,20 @@ class Market:
     level: Callable[[float], float]
     """Replicas worth having at a cost (USD/h of use)."""
 
-    def wanted(self, usd_per_h: float, weight: float, most: int, supply: float) -> int:
-        """How many more of one cost and weight are worth it, at most so many, where there are `supply` already."""
-        worth = self.worth_usd_per_h
-        if not usd_per_h < worth:
+    def wanted(self, lot: Lot[T], begin: int, end: int, supply: float) -> int:
+        """How many of a lot from `begin` on, before `end`, are worth it, where there are `supply` already."""
+        _, usd_per_h, weight, step, passed = lot
+        cost, worth, at = usd_per_h + step * (passed + begin), self.worth_usd_per_h, begin
+        if not cost < worth:
             return 0
-        level, least, count = self.level(usd_per_h), usd_per_h / worth * weight, 0
-        while count < most and level - supply > least:
+        level, least = self.level(cost), cost / worth * weight
+        while at < end and level - supply > least:
             supply += weight
-            count += 1
-        return count
+            at += 1
+            if step:
+                cost = usd_per_h + step * (passed + at)
+                level, least = self.level(cost) if cost < worth else -math.inf, cost / worth * weight
+        return at - begin
 
 
 def supply_of(lots: Sequence[Lot[T]]) -> float:
@@ -75,21 +84,33 @@ def in_merit_order(
 ) -> tuple[list[Lot[T]], list[Lot[T]]]:
     """(taken, left), both in order, in lots or parts of them. `name`: who comes first of those that cost the same."""
     supply, taken, left, left_weight = 0.0, [], [], math.inf
-    row = sorted([(lot.usd_per_h, name(lot.items[0]), i, 0) for i, lot in enumerate(lots)])
+    row = sorted([(lot.cost(0), name(lot.items[0]), i, 0) for i, lot in enumerate(lots)])
     for place, (usd_per_h, _, i, begin) in enumerate(row, 1):
-        items, _, weight, step = lot = lots[i]
-        one = step or (place < len(row) and row[place][0] == usd_per_h)
-        end, wanted = begin + 1 if one else len(items), 0
+        lot = lots[i]
+        step, weight, size, wanted = lot.step_usd_per_h, lot.weight, len(lot.items), 0
+        until_usd_per_h = row[place][0] if place < len(row) else math.inf
+        end = _end_of_run(lot, begin, until_usd_per_h) if step or usd_per_h == until_usd_per_h else size
         if weight < left_weight:
-            wanted = market.wanted(usd_per_h, weight, end - begin, supply)
+            wanted = market.wanted(lot, begin, end, supply)
         if wanted:
             supply += wanted * weight
             taken.append(lot.part(begin, begin + wanted))
         if wanted < end - begin:
             # What costs no less and weighs no less than what is left is left too.
             left_weight = min(left_weight, weight)
-            end = len(items) if step else end
+            end = size if step else end
             left.append(lot.part(begin + wanted, end))
-        if end < len(items):
-            insort(row, (lot.usd_per_h + step * end, name(items[end]), i, end), place)
+        if end < size:
+            insort(row, (lot.cost(end), name(lot.items[end]), i, end), place)
     return taken, left
+
+
+def _end_of_run(lot: Lot[T], begin: int, until_usd_per_h: float) -> int:
+    """The end of those that come before others at so much; of one at least, since names may say that it does."""
+    room_usd_per_h = until_usd_per_h - lot.cost(begin)
+    if room_usd_per_h <= 0:
+        return begin + 1
+    end = min(len(lot.items), begin + math.ceil(min(len(lot.items), room_usd_per_h / lot.step_usd_per_h)))
+    while end > begin + 1 and lot.cost(end - 1) >= until_usd_per_h:
+        end -= 1
+    return max(begin + 1, end)

@@ -54,19 +54,14 @@ def offers(view: SizingInput) -> tuple[Offer, ...]:
     held: dict[Key, list[ReplicaView]] = {}
     for replica in view.counting:
         held.setdefault((replica.pool, replica.offering_id), []).append(replica)
-    found = [
-        Offer(
-            key=key,
-            name="/".join(key),
-            view=seen,
-            spot=seen.offering.capacity_type is CapacityType.SPOT,
-            usd_per_h=seen.offering.price_usd_per_h * view.nodes_per_replica.get(key[0], 1),
-            usable=key in usable,
-            held=tuple(sorted(held.get(key, ()), key=attrgetter("replica_id"))),
-        )
-        for key, seen in (_known(view) | usable).items()
-        if math.isfinite(seen.offering.price_usd_per_h) and seen.offering.price_usd_per_h >= 0
-    ]
+    nodes, found = view.nodes_per_replica, []
+    for key, seen in (_known(view) | usable).items():
+        offering = seen.offering
+        if 0 <= offering.price_usd_per_h < math.inf:
+            usd_per_h = offering.price_usd_per_h * nodes.get(key[0], 1)
+            spot = offering.capacity_type is CapacityType.SPOT
+            there = tuple(sorted(held[key], key=attrgetter("replica_id"))) if key in held else ()
+            found.append(Offer(key, "/".join(key), seen, spot, usd_per_h, key in usable, there))
     return tuple(sorted(found, key=attrgetter("usd_per_h", "key")))
 
 

@@ -15,7 +15,9 @@ Non-goals: how many replicas are wanted.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 from policies.merit import Lot
@@ -37,6 +39,7 @@ class Asked(NamedTuple):
 
 
 Option: TypeAlias = Lot[ReplicaView | Asked]
+_Terms: TypeAlias = tuple[float, float, ReplicaPhase]
 
 
 def name_of(item: ReplicaView | Asked) -> str:
@@ -75,7 +78,7 @@ class Pricing:
     def _held(self, offer: Offer, granted: float) -> list[Option]:
         """In lots of the same age, as far as that is told apart, and the same phase."""
         ready = ReplicaPhase.READY
-        alike: dict[tuple[float, float, ReplicaPhase], list[ReplicaView | Asked]] = {}
+        alike: dict[_Terms, list[ReplicaView]] = {}
         for replica, exact_h in zip(offer.held, self.history.ages_h[offer.name], strict=True):
             phase = replica.phase
             wait_h = 0.0 if phase is ready else about(max(0.0, self.launch_h - exact_h))
@@ -86,26 +89,29 @@ class Pricing:
                 alike[terms].append(replica)
             else:
                 alike[terms] = [replica]
-        rent, use_h, kept = self._rent(offer), self._used_h(offer), 1.0 if offer.spot else 1 - self.keep_ratio
-        return [
-            Lot(
-                replicas,
-                rent.per_hour_of_use(age_h, wait_h, use_h) * kept,
-                granted if phase is ReplicaPhase.REQUESTED else self._stays(rent, age_h),
-            )
-            for (age_h, wait_h, phase), replicas in alike.items()
-        ]
+        return self._lots(offer, granted, alike)
 
-    def _stays(self, rent: Rent, age_h: float) -> float:
-        """Whether it is there still, once a replacement could be."""
-        return max(LEAST_WEIGHT, 1 - rent.hazards_per_h[bucket_of(age_h)] * self.launch_h)
+    def _lots(self, offer: Offer, granted: float, alike: Mapping[_Terms, list[ReplicaView]]) -> list[Option]:
+        """Priced; what comes out at the same is one lot, so that in a row of thousands few cost the same."""
+        rent, use_h, kept = self._rent(offer), self._used_h(offer), 1.0 if offer.spot else 1 - self.keep_ratio
+        lots: dict[_Terms, list[ReplicaView]] = {}
+        for (hours, wait_h, phase), replicas in alike.items():
+            cost = rent.per_hour_of_use(hours, wait_h, use_h) * kept
+            terms = cost, granted if phase is ReplicaPhase.REQUESTED else self._stays(rent, hours), phase
+            known = lots.get(terms)
+            lots[terms] = replicas if known is None else sorted(known + replicas, key=attrgetter("replica_id"))
+        return [Lot(replicas, cost, weight) for (cost, weight, _), replicas in lots.items()]
+
+    def _stays(self, rent: Rent, hours: float) -> float:
+        """How likely one of this age is there still, once a replacement could be."""
+        return max(LEAST_WEIGHT, 1 - rent.hazards_per_h[bucket_of(hours)] * self.launch_h)
 
     def _possible(self, offer: Offer, granted: float, most: int) -> Option:
         fresh, items = self.fresh_usd_per_h(offer), [Asked(offer)] * most
         if not offer.spot:
             return Lot(items, fresh, granted)
         crowding = self.crowding_ratio * offer.usd_per_h / max(1.0, self.fleet_replicas)
-        return Lot(items, fresh * (1 + self.margin_ratio) + crowding * len(offer.held), granted, crowding)
+        return Lot(items, fresh * (1 + self.margin_ratio), granted, crowding, len(offer.held))
 
     def fresh_usd_per_h(self, offer: Offer) -> float:
         """What an hour of use costs of a replica launched now."""

@@ -34,20 +34,21 @@ class Rent(NamedTuple):
 
     def per_hour_of_use(self, age_h: float, wait_h: float, use_h: float) -> float:
         """USD/h; infinite where nothing of it can be used."""
-        ready_h, end_h = age_h + wait_h, age_h + wait_h + use_h
-        refund_h = min(self.refund_h, end_h)
+        ready_h = age_h + wait_h
+        end_h = ready_h + use_h
+        refund_h = self.refund_h if self.refund_h < end_h else end_h  # noqa: FURB136, called for every lot
         held_h, taken_h, survival = 0.0, 0.0, 1.0
         waited_h, refunded_h, begin = 0.0, 0.0, age_h
-        for bucket in range(bucket_of(age_h), len(BUCKET_ENDS_H)):
+        first = bucket_of(age_h)
+        for hazard, bound in zip(self.hazards_per_h[first:], BUCKET_ENDS_H[first:], strict=True):
             if begin >= end_h:
                 break
-            hazard, bound = self.hazards_per_h[bucket], BUCKET_ENDS_H[bucket]
-            end = bound if bound < end_h else end_h  # noqa: FURB136, called for every replica
+            end = bound if bound < end_h else end_h  # noqa: FURB136
+            span = end - begin
             if begin < ready_h <= end:
                 waited_h = held_h + survival * _lasts_h(hazard, ready_h - begin)
             if begin < refund_h < end:
                 refunded_h = taken_h + survival * _taken_h(hazard, begin, refund_h - begin)
-            span = end - begin
             if hazard:
                 left = math.exp(-hazard * span)
                 here = span if hazard * span < NEXT_TO_NOTHING else (1 - left) / hazard
