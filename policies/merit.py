@@ -107,10 +107,10 @@ def in_merit_order(
 
 def _end_of_run(lot: Lot[T], begin: int, until_usd_per_h: float) -> int:
     """The end of those that come before others at so much; of one at least, since names may say that it does."""
-    room_usd_per_h = until_usd_per_h - lot.cost(begin)
-    if room_usd_per_h <= 0:
+    cost, step, size = lot.cost(begin), lot.step_usd_per_h, len(lot.items)
+    if not (step and cost < until_usd_per_h):
         return begin + 1
-    end = min(len(lot.items), begin + math.ceil(min(len(lot.items), room_usd_per_h / lot.step_usd_per_h)))
+    end = min(size, begin + math.ceil(min(size, (until_usd_per_h - cost) / step)))
     while end > begin + 1 and lot.cost(end - 1) >= until_usd_per_h:
         end -= 1
     return max(begin + 1, end)

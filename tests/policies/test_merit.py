@@ -1,5 +1,6 @@
 """The row from cheap to dear."""
 
+import math
 from random import Random
 
 from hypothesis import given
@@ -65,6 +66,12 @@ def test_of_a_lot_that_grows_dearer_others_may_come_before_the_next() -> None:
 
 def test_of_lots_that_cost_the_same_the_names_say_who_comes_first() -> None:
     assert row(2.6, Lot(["a", "c"], 10, 1.0), Lot(["b", "d"], 10, 0.9)) == (["a", "b", "c"], ["d"])
+
+
+def test_what_can_never_be_used_costs_no_end_and_is_left() -> None:
+    never = [Lot([f"{i}", f"{i}+"], math.inf, 1.0, step_usd_per_h=step) for i, step in enumerate((0.0, 0.0, 1.0))]
+
+    assert row(9.0, *never, option("a", 10)) == (["a"], ["0", "0+", "1", "1+", "2", "2+"])
 
 
 lots = st.lists(
