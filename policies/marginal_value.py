@@ -39,6 +39,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cache
 
 from policies.base import Place, Sizing, SizingInput
 from policies.demand import AT_S, Averaging, Demand, admitted_samples, demand_hold, read_demand
@@ -267,9 +268,7 @@ class _Desk:
 
     def sizing(self, known: Sequence[Offer], memory: Mapping[str, float]) -> Sizing:
         market = self._market(0.0)
-        taken, left = in_merit_order(
-            [option for offer in known for option in self.pricing.options(offer)], market, name_of
-        )
+        taken, left = in_merit_order(self.pricing.options(known), market, name_of)
         cheapest = min((offer.usd_per_h for offer in known if offer.spot), default=0.0)
         return moved(
             self.view,
@@ -293,6 +292,7 @@ class _Desk:
             params.shortage_depth_s,
         )
 
+        @cache  # many lots cost the same
         def level(usd_per_h: float) -> float:
             if not params.buffer_counts or usd_per_h <= 0:
                 return balance
@@ -307,20 +307,20 @@ class _Desk:
 
         What works is needed until enough others work; what does not work yet, until enough is held.
         """
-        idle = [option for option in left if not _is_asked(option)]
+        idle = [option for option in left if not isinstance(option.items[0], Asked)]
         if not idle:
             return []
         market = self._market(self.params.band_s)
         working = supply_of([option for option in taken if self._works(option)])
-        held = supply_of([option for option in taken if not _is_asked(option)])
-        going: list[ReplicaView] = []
+        held = supply_of([option for option in taken if not isinstance(option.items[0], Asked)])
+        going: list[ReplicaView | Asked] = []
         for option in idle:
-            works, count = self._works(option), len(option.items)
-            needed = market.wanted(option, 0, count, working if works else held)
+            items, works = option.items, self._works(option)
+            needed = market.wanted(option, 0, len(items), working if works else held)
             held += needed * option.weight
             working += needed * option.weight if works else 0.0
-            going += [item for item in option.items[needed:] if not isinstance(item, Asked)]
-        return going[::-1]
+            going += items[needed:] if needed else items
+        return [item for item in reversed(going) if not isinstance(item, Asked)]
 
     def _works(self, option: Option) -> bool:
         """Ready; or granted, where the buffer holds what will be missing until then (`stock` has it taken off)."""
@@ -345,10 +345,6 @@ class _Desk:
                 ("stock_samples", scales.stock),
             ),
         )
-
-
-def _is_asked(option: Option) -> bool:
-    return isinstance(option.items[0], Asked)
 
 
 def _places(taken: Sequence[Option]) -> list[Place]:

@@ -45,8 +45,6 @@ class Lot(NamedTuple, Generic[T]):
 
     def part(self, begin: int, end: int) -> "Lot[T]":
         """Those from `begin` on, before `end`."""
-        if begin == 0 and end == len(self.items):
-            return self
         return Lot(self.items[begin:end], self.usd_per_h, self.weight, self.step_usd_per_h, self.begin + begin)
 
 
@@ -87,21 +85,22 @@ def in_merit_order(
     row = sorted([(lot.cost(0), name(lot.items[0]), i, 0) for i, lot in enumerate(lots)])
     for place, (usd_per_h, _, i, begin) in enumerate(row, 1):
         lot = lots[i]
-        step, weight, size, wanted = lot.step_usd_per_h, lot.weight, len(lot.items), 0
+        items, _, weight, step, _ = lot
+        end = size = len(items)
         until_usd_per_h = row[place][0] if place < len(row) else math.inf
-        end = _end_of_run(lot, begin, until_usd_per_h) if step or usd_per_h == until_usd_per_h else size
-        if weight < left_weight:
-            wanted = market.wanted(lot, begin, end, supply)
+        if size > 1 and (step or usd_per_h == until_usd_per_h):
+            end = _end_of_run(lot, begin, until_usd_per_h)
+        wanted = market.wanted(lot, begin, end, supply) if weight < left_weight else 0
         if wanted:
             supply += wanted * weight
-            taken.append(lot.part(begin, begin + wanted))
+            taken.append(lot if wanted == size else lot.part(begin, begin + wanted))
         if wanted < end - begin:
             # What costs no less and weighs no less than what is left is left too.
-            left_weight = min(left_weight, weight)
+            left_weight = weight if weight < left_weight else left_weight  # noqa: FURB136, called for every lot
             end = size if step else end
-            left.append(lot.part(begin + wanted, end))
+            left.append(lot if begin + wanted == 0 and end == size else lot.part(begin + wanted, end))
         if end < size:
-            insort(row, (lot.cost(end), name(lot.items[end]), i, end), place)
+            insort(row, (lot.cost(end), name(items[end]), i, end), place)
     return taken, left
 
 

@@ -101,9 +101,9 @@ def bucket_of(age_h: float) -> int:
 def age_h(replica: ReplicaView, now_s: float) -> float:
     """Hours since its instance was launched; 0 where that is unknown."""
     launched_at_s = replica.launched_at_s
-    if launched_at_s is None or not math.isfinite(launched_at_s) or not replica.instance_ids:
+    if launched_at_s is None or not math.isfinite(launched_at_s) or not replica.instance_ids or launched_at_s > now_s:
         return 0.0
-    return max(0.0, (now_s - launched_at_s) / HOUR_S)
+    return (now_s - launched_at_s) / HOUR_S
 
 
 def learn(view: SizingInput, known: Sequence[Offer], learning: Learning, since_s: float) -> History:

@@ -9,14 +9,16 @@ How many may be asked for at once. Refusals in a row make the engine wait long, 
 any other for two and twice what it granted within the first age bucket, a quarter of an hour. A request weighs the share of
 requests that was granted there of late: where refusals are likely, several offerings are asked at once.
 
-Replicas of one offering, phase and age (`about`) cost the same, and stand in the row as one lot.
+Replicas of one offering, phase and age (`about`) are priced at once; those that cost and weigh the same stand in the row as one
+lot.
 
 Non-goals: how many replicas are wanted.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
@@ -66,17 +68,31 @@ class Pricing:
     """Kept: each offering is asked for its terms more than once, and for what a new replica costs."""
     fresh: dict[str, float] = field(default_factory=dict)
 
-    def options(self, offer: Offer) -> list[Option]:
-        """The replicas held there, at what they cost from now on, and those that may be asked for."""
-        if not (offer.held or offer.usable):
-            return []
-        granted = self.history.grant_ratio(offer) if self.refusals_count else 1.0
-        found = self._held(offer, granted) if offer.held else []
-        most = self._askable(offer) if offer.usable else 0
-        return [*found, self._possible(offer, granted, most)] if most else found
+    def options(self, known: Sequence[Offer]) -> list[Option]:
+        """The replicas held, at what they cost from now on, and those that may be asked for."""
+        held: dict[_Terms, list[Sequence[ReplicaView]]] = {}
+        possible: list[Option] = []
+        for offer in known:
+            granted = self.history.grant_ratio(offer) if self.refusals_count else 1.0
+            if offer.held:
+                for terms, replicas in self._held(offer, granted):
+                    held.setdefault(terms, []).append(replicas)
+            if offer.usable and (most := self._askable(offer)):
+                possible.append(self._possible(offer, granted, most))
+        return possible + [
+            Lot(parts[0] if len(parts) == 1 else _together(parts), cost, weight)
+            for (cost, weight, _), parts in held.items()
+        ]
 
-    def _held(self, offer: Offer, granted: float) -> list[Option]:
-        """In lots of the same age, as far as that is told apart, and the same phase."""
+    def _held(self, offer: Offer, granted: float) -> Iterator[tuple[_Terms, Sequence[ReplicaView]]]:
+        """Those held there of each age, as far as that is told apart, and phase, with their cost and weight."""
+        rent, use_h, kept = self._rent(offer), self._used_h(offer), 1.0 if offer.spot else 1 - self.keep_ratio
+        for (hours, wait_h, phase), replicas in self._alike(offer).items():
+            cost = rent.per_hour_of_use(hours, wait_h, use_h) * kept
+            yield (cost, granted if phase is ReplicaPhase.REQUESTED else self._stays(rent, hours), phase), replicas
+
+    def _alike(self, offer: Offer) -> Mapping[_Terms, Sequence[ReplicaView]]:
+        """By age and time to wait (hours), rounded, and phase."""
         ready = ReplicaPhase.READY
         alike: dict[_Terms, list[ReplicaView]] = {}
         for replica, exact_h in zip(offer.held, self.history.ages_h[offer.name], strict=True):
@@ -89,18 +105,7 @@ class Pricing:
                 alike[terms].append(replica)
             else:
                 alike[terms] = [replica]
-        return self._lots(offer, granted, alike)
-
-    def _lots(self, offer: Offer, granted: float, alike: Mapping[_Terms, list[ReplicaView]]) -> list[Option]:
-        """Priced; what comes out at the same is one lot, so that in a row of thousands few cost the same."""
-        rent, use_h, kept = self._rent(offer), self._used_h(offer), 1.0 if offer.spot else 1 - self.keep_ratio
-        lots: dict[_Terms, list[ReplicaView]] = {}
-        for (hours, wait_h, phase), replicas in alike.items():
-            cost = rent.per_hour_of_use(hours, wait_h, use_h) * kept
-            terms = cost, granted if phase is ReplicaPhase.REQUESTED else self._stays(rent, hours), phase
-            known = lots.get(terms)
-            lots[terms] = replicas if known is None else sorted(known + replicas, key=attrgetter("replica_id"))
-        return [Lot(replicas, cost, weight) for (cost, weight, _), replicas in lots.items()]
+        return alike
 
     def _stays(self, rent: Rent, hours: float) -> float:
         """How likely one of this age is there still, once a replacement could be."""
@@ -146,6 +151,11 @@ class Pricing:
         if offer.view.refusals:
             return max(0, 1 - requested)
         return max(0, 2 + 2 * self.history.young[offer.name] - requested)
+
+
+def _together(parts: Sequence[Sequence[ReplicaView]]) -> Sequence[ReplicaView]:
+    """In order of id."""
+    return sorted(chain.from_iterable(parts), key=attrgetter("replica_id"))
 
 
 def about(hours: float) -> float:

@@ -37,17 +37,18 @@ class Rent(NamedTuple):
         ready_h = age_h + wait_h
         end_h = ready_h + use_h
         refund_h = self.refund_h if self.refund_h < end_h else end_h  # noqa: FURB136, called for every lot
+        marked = wait_h > 0 or refund_h > age_h
         held_h, taken_h, survival = 0.0, 0.0, 1.0
         waited_h, refunded_h, begin = 0.0, 0.0, age_h
-        first = bucket_of(age_h)
-        for hazard, bound in zip(self.hazards_per_h[first:], BUCKET_ENDS_H[first:], strict=True):
+        for bucket in range(bucket_of(age_h), len(BUCKET_ENDS_H)):
             if begin >= end_h:
                 break
+            hazard, bound = self.hazards_per_h[bucket], BUCKET_ENDS_H[bucket]
             end = bound if bound < end_h else end_h  # noqa: FURB136
             span = end - begin
-            if begin < ready_h <= end:
+            if marked and begin < ready_h <= end:
                 waited_h = held_h + survival * _lasts_h(hazard, ready_h - begin)
-            if begin < refund_h < end:
+            if marked and begin < refund_h < end:
                 refunded_h = taken_h + survival * _taken_h(hazard, begin, refund_h - begin)
             if hazard:
                 left = math.exp(-hazard * span)
@@ -58,7 +59,7 @@ class Rent(NamedTuple):
                 survival *= left
             else:
                 held_h += survival * span
-            if end == refund_h:
+            if marked and end == refund_h:
                 refunded_h = taken_h
             begin += span
         used_h = held_h - waited_h

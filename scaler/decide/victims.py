@@ -10,6 +10,7 @@ Invariants: a replica in a pool that may not be acted on is never chosen; the or
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 from scaler.decide.world import SPEND_TOLERANCE_USD_PER_H, StageWorld, finite
 from scaler.model.snapshot import ReplicaView
@@ -18,8 +19,8 @@ from scaler.model.snapshot import ReplicaView
 def by_value(world: StageWorld, replica: ReplicaView) -> tuple[int, int, bool, float, float, str]:
     """Sorts replicas, the first to go first."""
     spot, reclaimed_at_s = world.risks[replica.pool, replica.offering_id]
-    launched_at_s = finite(replica.launched_at_s)
-    youth = math.inf if launched_at_s is None else launched_at_s
+    launched_at_s = replica.launched_at_s
+    youth = math.inf if launched_at_s is None or not math.isfinite(launched_at_s) else launched_at_s
     return (
         replica.unpublished_tokens,
         replica.running_units,
@@ -54,7 +55,7 @@ def _in_order(world: StageWorld, first: tuple[str, ...]) -> Iterator[ReplicaView
     named = [replica for replica in world.counting if replica.replica_id in rank and world.may_end(replica)]
     yield from sorted(named, key=lambda replica: rank[replica.replica_id])
     others = [replica for replica in world.counting if replica.replica_id not in rank and world.may_end(replica)]
-    yield from sorted(others, key=lambda replica: by_value(world, replica))
+    yield from sorted(others, key=partial(by_value, world))
 
 
 def disruption_budget(world: StageWorld) -> int:
