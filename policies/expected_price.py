@@ -8,7 +8,7 @@ Memory: one number for each offering with a price. Non-goals: what is charged (s
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 
 from policies.ewma import remembered, smooth
@@ -29,16 +29,14 @@ def expected_prices(
     known: Sequence[Offer], memory: Mapping[str, float], elapsed_s: float, time_constant_s: float
 ) -> Expected:
     """The offers at their averages over `time_constant_s`, after prices that held for `elapsed_s`."""
-    prices = {
-        offer.key: smooth(remembered(memory, PRICE + offer.name), offer.usd_per_h, elapsed_s, time_constant_s)
-        for offer in known
-    }
-    averaged = (_at(offer, prices[offer.key]) for offer in known)
+    averaged = [_at(offer, remembered(memory, PRICE + offer.name), elapsed_s, time_constant_s) for offer in known]
     return Expected(
         offers=tuple(sorted(averaged, key=attrgetter("usd_per_h", "key"))),
-        memory={PRICE + offer.name: prices[offer.key] for offer in known},
+        memory={PRICE + offer.name: offer.usd_per_h for offer in averaged},
     )
 
 
-def _at(offer: Offer, usd_per_h: float) -> Offer:
-    return offer if offer.usd_per_h == usd_per_h else replace(offer, usd_per_h=usd_per_h)
+def _at(offer: Offer, before: float | None, elapsed_s: float, time_constant_s: float) -> Offer:
+    if before is None or before == offer.usd_per_h:
+        return offer
+    return offer._replace(usd_per_h=smooth(before, offer.usd_per_h, elapsed_s, time_constant_s))

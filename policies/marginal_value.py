@@ -37,7 +37,7 @@ Non-goals: limits (guard rails); forecasting capacity (persistence is hard to be
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 
@@ -45,11 +45,11 @@ from policies.base import Place, Sizing, SizingInput
 from policies.demand import AT_S, Averaging, Demand, admitted_samples, demand_hold, read_demand
 from policies.expected_price import expected_prices
 from policies.long_run_cost import LearnFrom, Learnt, long_run_cost, trainer_usd_per_h
-from policies.merit import Market, in_merit_order
+from policies.merit import Market, in_merit_order, supply_of
 from policies.moves import moved, not_lowered
 from policies.offer_history import HOUR_S, Learning, learn
 from policies.offers import Offer, offers
-from policies.pricing import Asked, Option, Pricing
+from policies.pricing import Asked, Option, Pricing, name_of
 from policies.spot_supply import WANTED, Expectation, SpotSupply, spot_supply
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.once import for_same
@@ -268,16 +268,14 @@ class _Desk:
 
     def sizing(self, known: Sequence[Offer], memory: Mapping[str, float]) -> Sizing:
         market = self._market(0.0)
-        taken, left = in_merit_order([option for offer in known for option in self.pricing.options(offer)], market)
-        launches = [option.item.offer for option in taken if isinstance(option.item, Asked)]
-        supply = sum([option.weight for option in taken])
+        taken, left = in_merit_order(self.pricing.options(known), market, name_of)
         cheapest = min((offer.usd_per_h for offer in known if offer.spot), default=0.0)
         return moved(
             self.view,
-            _places(launches),
+            _places(taken),
             self._releases(taken, left),
             memory={**memory, WANTED: max(0.0, market.level(cheapest))},
-            reason=self._reason(supply),
+            reason=self._reason(supply_of(taken)),
             releases_first=True,
         )
 
@@ -285,43 +283,52 @@ class _Desk:
         """`more_depth_s`: how much deeper a buffer is wanted, in seconds of full consumption."""
         scales, params, balance = self.scales, self.params, self.scales.balance
         within = scales.goodput * params.horizon_s
+        more, most = more_depth_s * scales.rate, scales.reach * MOST_STOCK_RATIO
+        worth, rate, reach, stock, depth_s = (
+            scales.worth,
+            scales.rate,
+            scales.reach,
+            scales.stock,
+            params.shortage_depth_s,
+        )
 
-        @cache  # many replicas cost the same
+        @cache  # many lots cost the same
         def level(usd_per_h: float) -> float:
             if not params.buffer_counts or usd_per_h <= 0:
                 return balance
-            wanted_s = params.shortage_depth_s * math.log(scales.worth / usd_per_h) if scales.worth > 0 else 0.0
-            wanted = min(scales.reach * MOST_STOCK_RATIO, wanted_s * scales.rate) + more_depth_s * scales.rate
-            return balance + (min(wanted, scales.reach) - scales.stock) / within
+            wanted_s = depth_s * math.log(worth / usd_per_h) if worth > 0 else 0.0
+            wanted = min(most, wanted_s * rate) + more
+            return balance + (min(wanted, reach) - stock) / within
 
-        return Market(worth_usd_per_h=scales.worth, level=level)
+        return Market(worth_usd_per_h=worth, level=level)
 
     def _releases(self, taken: Sequence[Option], left: Sequence[Option]) -> list[ReplicaView]:
         """Of those that nothing is bought for any more: what is not needed even at the upper set-point, dearest first.
 
         What works is needed until enough others work; what does not work yet, until enough is held.
         """
-        idle = [(option, option.item) for option in left if not isinstance(option.item, Asked)]
+        idle = [option for option in left if not isinstance(option.items[0], Asked)]
         if not idle:
             return []
         market = self._market(self.params.band_s)
-        working = sum([option.weight for option in taken if self._works(option)])
-        held = sum([option.weight for option in taken if not isinstance(option.item, Asked)])
-        going: list[ReplicaView] = []
-        for option, replica in idle:
-            if market.wants(option, working if self._works(option) else held):
-                held += option.weight
-                working += option.weight if self._works(option) else 0.0
-            else:
-                going.insert(0, replica)
-        return going
+        working = supply_of([option for option in taken if self._works(option)])
+        held = supply_of([option for option in taken if not isinstance(option.items[0], Asked)])
+        going: list[ReplicaView | Asked] = []
+        for option in idle:
+            items, works = option.items, self._works(option)
+            needed = market.wanted(option, 0, len(items), working if works else held)
+            held += needed * option.weight
+            working += needed * option.weight if works else 0.0
+            going += items[needed:] if needed else items
+        return [item for item in reversed(going) if not isinstance(item, Asked)]
 
     def _works(self, option: Option) -> bool:
         """Ready; or granted, where the buffer holds what will be missing until then (`stock` has it taken off)."""
-        if isinstance(option.item, Asked) or option.item.phase is ReplicaPhase.REQUESTED:
+        item = option.items[0]
+        if isinstance(item, Asked) or item.phase is ReplicaPhase.REQUESTED:
             return False
         covered = self.params.buffer_counts and self.scales.stock > 0
-        return covered or option.item.phase is ReplicaPhase.READY
+        return covered or item.phase is ReplicaPhase.READY
 
     def _reason(self, supply: float) -> Reason:
         scales = self.scales
@@ -340,12 +347,15 @@ class _Desk:
         )
 
 
-def _places(launches: Sequence[Offer]) -> list[Place]:
-    """In order, one entry for each run of the same offering."""
+def _places(taken: Sequence[Option]) -> list[Place]:
+    """Where to launch, in order, one entry for each run of the same offering."""
     places: list[Place] = []
-    for offer in launches:
-        if places and (places[-1].pool, places[-1].offering_id) == offer.key:
-            places[-1] = offer.place(places[-1].replicas + 1)
-        else:
-            places.append(offer.place())
+    for option in taken:
+        asked = option.items[0]
+        if not isinstance(asked, Asked):
+            continue
+        place = asked.offer.place(len(option.items))
+        if places and (places[-1].pool, places[-1].offering_id) == asked.offer.key:
+            place = replace(place, replicas=places.pop().replicas + place.replicas)
+        places.append(place)
     return places

@@ -12,25 +12,40 @@ supply     weights taken so far
 The share c / worth is the design's rule at the last replica: it pays only if the useful part of it, level - supply, is worth
 more than it costs.
 
-Invariants: order of the input does not matter; a higher level takes no fewer.
+Replicas that are alike stand in the row as one lot, so that a fleet of thousands is a row of dozens.
+
+Invariants: order of the input does not matter, nor how the alike are parted into lots; a higher level takes no fewer.
 """
 
+import math
+from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
 
-class Candidate(NamedTuple, Generic[T]):
-    """One replica, held or possible. `name` breaks ties. A named tuple: there are as many as replicas, in every judgement."""
+class Lot(NamedTuple, Generic[T]):
+    """Replicas that are alike, held or possible, one at least. A named tuple: they are made anew in every judgement."""
 
-    item: T
+    items: Sequence[T]
+    """In order of name."""
     usd_per_h: float
-    """Of use."""
+    """What an hour of use costs."""
     weight: float
-    name: str
+    step_usd_per_h: float = 0.0
+    """How much more each costs than the one before it."""
+    begin: int = 0
+    """Steps up to the first one here. Kept apart, so that what costs the same in two lots comes out the same."""
+
+    def cost(self, index: int) -> float:
+        """What an hour of use costs of one of them."""
+        return self.usd_per_h + self.step_usd_per_h * (self.begin + index)
+
+    def part(self, begin: int, end: int) -> "Lot[T]":
+        """Those from `begin` on, before `end`."""
+        return Lot(self.items[begin:end], self.usd_per_h, self.weight, self.step_usd_per_h, self.begin + begin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,19 +56,60 @@ class Market:
     level: Callable[[float], float]
     """Replicas worth having at a cost (USD/h of use)."""
 
-    def wants(self, candidate: Candidate[T], supply: float) -> bool:
-        """Whether one more is worth its cost, where there are `supply` already."""
-        cost, worth = candidate.usd_per_h, self.worth_usd_per_h
-        return cost < worth and self.level(cost) - supply > cost / worth * candidate.weight
+    def wanted(self, lot: Lot[T], begin: int, end: int, supply: float) -> int:
+        """How many of a lot from `begin` on, before `end`, are worth it, where there are `supply` already."""
+        _, usd_per_h, weight, step, passed = lot
+        cost, worth, at = usd_per_h + step * (passed + begin), self.worth_usd_per_h, begin
+        if not cost < worth:
+            return 0
+        level, least = self.level(cost), cost / worth * weight
+        while at < end and level - supply > least:
+            supply += weight
+            at += 1
+            if step:
+                cost = usd_per_h + step * (passed + at)
+                level, least = self.level(cost) if cost < worth else -math.inf, cost / worth * weight
+        return at - begin
 
 
-def in_merit_order(candidates: Sequence[Candidate[T]], market: Market) -> tuple[list[Candidate[T]], list[Candidate[T]]]:
-    """(taken, left), both in order."""
-    supply, taken, left = 0.0, [], []
-    for candidate in sorted(candidates, key=attrgetter("usd_per_h", "name")):
-        if market.wants(candidate, supply):
-            taken.append(candidate)
-            supply += candidate.weight
-        else:
-            left.append(candidate)
+def supply_of(lots: Sequence[Lot[T]]) -> float:
+    """The sum of all weights."""
+    return sum([len(lot.items) * lot.weight for lot in lots])
+
+
+def in_merit_order(
+    lots: Sequence[Lot[T]], market: Market, name: Callable[[T], str]
+) -> tuple[list[Lot[T]], list[Lot[T]]]:
+    """(taken, left), both in order, in lots or parts of them. `name`: who comes first of those that cost the same."""
+    supply, taken, left, left_weight = 0.0, [], [], math.inf
+    row = sorted([(lot.cost(0), name(lot.items[0]), i, 0) for i, lot in enumerate(lots)])
+    for place, (usd_per_h, _, i, begin) in enumerate(row, 1):
+        lot = lots[i]
+        items, _, weight, step, _ = lot
+        end = size = len(items)
+        until_usd_per_h = row[place][0] if place < len(row) else math.inf
+        if size > 1 and (step or usd_per_h == until_usd_per_h):
+            end = _end_of_run(lot, begin, until_usd_per_h)
+        wanted = market.wanted(lot, begin, end, supply) if weight < left_weight else 0
+        if wanted:
+            supply += wanted * weight
+            taken.append(lot if wanted == size else lot.part(begin, begin + wanted))
+        if wanted < end - begin:
+            # What costs no less and weighs no less than what is left is left too.
+            left_weight = weight if weight < left_weight else left_weight  # noqa: FURB136, called for every lot
+            end = size if step else end
+            left.append(lot if begin + wanted == 0 and end == size else lot.part(begin + wanted, end))
+        if end < size:
+            insort(row, (lot.cost(end), name(items[end]), i, end), place)
     return taken, left
+
+
+def _end_of_run(lot: Lot[T], begin: int, until_usd_per_h: float) -> int:
+    """The end of those that come before others at so much; of one at least, since names may say that it does."""
+    cost, step, size = lot.cost(begin), lot.step_usd_per_h, len(lot.items)
+    if not (step and cost < until_usd_per_h):
+        return begin + 1
+    end = min(size, begin + math.ceil(min(size, (until_usd_per_h - cost) / step)))
+    while end > begin + 1 and lot.cost(end - 1) >= until_usd_per_h:
+        end -= 1
+    return max(begin + 1, end)

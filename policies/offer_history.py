@@ -12,10 +12,11 @@ Non-goals: losses without notice (about 1 %) are not seen here; they show as dem
 """
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from policies.base import SizingInput
 from policies.offers import Offer
@@ -27,9 +28,13 @@ AGE_BOUNDS_H: tuple[float, ...] = (0.25, 1.0, 4.0, 12.0)
 """Ends of the age buckets but the last, which has no end."""
 PRIOR_PER_H: tuple[float, ...] = (1.0, 0.4, 0.15, 0.05, 0.02)
 """Interruptions an hour by age bucket before anything was seen."""
+NEVER_PER_H = (0.0,) * len(PRIOR_PER_H)
+NONE_YET = (0,) * len(PRIOR_PER_H)
 SEEN, TAKEN, GRANTED, REFUSED = "hours:", "taken:", "granted:", "refused:"
+EVERY = ""
+"""Stands for all offerings, where they share what is seen in any."""
 _MOST_NAMES = 1 << 14
-"""Names of sums that are kept, so that they are neither put together nor taken apart anew in every judgement."""
+"""Names of sums that are kept, so that they are not put together anew in every judgement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +42,7 @@ class Learning:
     """How fast and how much is learnt. A weight of infinity leaves the prior as it is."""
 
     prior_weight_h: float
+    """Above 0."""
     forget_s: float
     by_age: bool
     """Otherwise one hazard for every age, the prior's mean over the first day."""
@@ -52,26 +58,24 @@ class History:
     learning: Learning
     sums: Mapping[str, float]
     """Also what is to be remembered."""
-    ages_h: Mapping[str, tuple[float, ...]]
+    ages_h: Mapping[str, Sequence[float]]
     """By name of the offer: of each replica held there."""
+    young: Mapping[str, int]
+    """By name of the offer: instances there in the first age bucket."""
 
-    def hazards_per_h(self, offer: Offer) -> tuple[float, ...]:
+    def hazards_per_h(self, offer: Offer) -> Sequence[float]:
         """By age bucket; zeros where the cloud does not take back."""
         if not offer.spot:
-            return (0.0,) * len(PRIOR_PER_H)
-        pot = _pot(self.learning, offer)
-        taken = [self.sums.get(name, 0.0) for name in _names(TAKEN, pot)]
-        hours = [self.sums.get(name, 0.0) for name in _names(SEEN, pot)]
-        if self.learning.by_age:
-            return tuple(map(self._hazard, PRIOR_PER_H, taken, hours))
-        return (self._hazard(MEAN_PRIOR_PER_H, sum(taken), sum(hours)),) * len(PRIOR_PER_H)
-
-    def _hazard(self, prior: float, taken: float, hours: float) -> float:
-        weight = self.learning.prior_weight_h
+            return NEVER_PER_H
+        pot, weight, sums = _pot(self.learning, offer), self.learning.prior_weight_h, self.sums
         if math.isinf(weight):
-            return prior
-        total = weight + hours
-        return (weight * prior + taken) / total if total > 0 else 0.0
+            return PRIOR_PER_H if self.learning.by_age else (MEAN_PRIOR_PER_H,) * len(PRIOR_PER_H)
+        taken = [sums.get(name, 0.0) for name in _names(TAKEN, pot)]
+        hours = [sums.get(name, 0.0) for name in _names(SEEN, pot)]
+        if self.learning.by_age:
+            by_age = zip(PRIOR_PER_H, taken, hours, strict=True)
+            return tuple([(weight * prior + seen) / (weight + exposed) for prior, seen, exposed in by_age])
+        return ((weight * MEAN_PRIOR_PER_H + sum(taken)) / (weight + sum(hours)),) * len(PRIOR_PER_H)
 
     def grant_ratio(self, offer: Offer) -> float:
         """Share of the requests that bring an instance, as of late."""
@@ -97,47 +101,46 @@ def bucket_of(age_h: float) -> int:
 def age_h(replica: ReplicaView, now_s: float) -> float:
     """Hours since its instance was launched; 0 where that is unknown."""
     launched_at_s = replica.launched_at_s
-    if launched_at_s is None or not math.isfinite(launched_at_s) or not replica.instance_ids:
+    if launched_at_s is None or not math.isfinite(launched_at_s) or not replica.instance_ids or launched_at_s > now_s:
         return 0.0
-    return max(0.0, (now_s - launched_at_s) / HOUR_S)
+    return (now_s - launched_at_s) / HOUR_S
 
 
 def learn(view: SizingInput, known: Sequence[Offer], learning: Learning, since_s: float) -> History:
     """The history after what happened between `since_s` and now."""
     elapsed_s = max(0.0, view.now_s - since_s)
     spot = [offer for offer in known if offer.spot]
-    ages_h = {offer.name: tuple([age_h(replica, view.now_s) for replica in offer.held]) for offer in known}
-    sums = _forget(view.memory, {offer.name for offer in spot} | {""}, learning, elapsed_s)
+    ages_h = {offer.name: [age_h(replica, view.now_s) for replica in offer.held] for offer in known}
+    counts = {offer.name: _by_bucket(offer, ages_h[offer.name]) if offer.held else NONE_YET for offer in known}
+    sums = _faded(view.memory, tuple([offer.name for offer in spot]), learning, elapsed_s)
     for offer in spot:
-        _see(sums, offer, ages_h[offer.name], _pot(learning, offer), elapsed_s)
+        if offer.held:
+            _see(sums, counts[offer.name], _pot(learning, offer), elapsed_s)
         _answers(sums, offer, since_s)
     _count_taken(sums, view, spot, learning, since_s)
-    return History(learning=learning, sums=sums, ages_h=ages_h)
+    young = {name: of_age[0] for name, of_age in counts.items()}
+    return History(learning=learning, sums=sums, ages_h=ages_h, young=young)
 
 
 def _pot(learning: Learning, offer: Offer) -> str:
-    return offer.name if learning.by_offering else ""
+    return offer.name if learning.by_offering else EVERY
 
 
-def _forget(memory: Mapping[str, float], names: set[str], learning: Learning, elapsed_s: float) -> dict[str, float]:
-    """What is remembered of these offerings, faded."""
+def _faded(
+    memory: Mapping[str, float], names: tuple[str, ...], learning: Learning, elapsed_s: float
+) -> dict[str, float]:
+    """What is remembered of these offerings, and of all together."""
     keep = math.exp(-elapsed_s / learning.forget_s)
     keep_answers = math.exp(-elapsed_s / learning.answers_forget_s)
-    faded: dict[str, float] = {}
-    for name, value in memory.items():
-        by_age, offer = _owner(name)
-        if offer in names:
-            faded[name] = value * (keep if by_age else keep_answers)
-    return faded
+    by_age = _by_age(names)
+    return {name: value * (keep if by_age[name] else keep_answers) for name, value in memory.items() if name in by_age}
 
 
-@lru_cache(maxsize=_MOST_NAMES)
-def _owner(name: str) -> tuple[bool, str | None]:
-    """(whether it is a sum by age, the offer that it belongs to); None where it is no sum of ours."""
-    kind, _, rest = name.partition(":")
-    if f"{kind}:" in (SEEN, TAKEN):
-        return True, rest.partition(":")[2]
-    return False, rest if f"{kind}:" in (GRANTED, REFUSED) else None
+@lru_cache(maxsize=256)  # the same offerings are there judgement after judgement
+def _by_age(offers: tuple[str, ...]) -> Mapping[str, bool]:
+    """Whether it is a sum by age, of each sum that these offers may have."""
+    ages = {name: True for pot in (*offers, EVERY) for kind in (SEEN, TAKEN) for name in _names(kind, pot)}
+    return ages | {kind + offer: False for offer in offers for kind in (GRANTED, REFUSED)}
 
 
 @lru_cache(maxsize=_MOST_NAMES)
@@ -146,22 +149,30 @@ def _names(kind: str, pot: str) -> tuple[str, ...]:
     return tuple(f"{kind}{bucket}:{pot}" for bucket in range(len(PRIOR_PER_H)))
 
 
-def _see(sums: dict[str, float], offer: Offer, ages_h: Sequence[float], pot: str, elapsed_s: float) -> None:
-    names, hours = _names(SEEN, pot), elapsed_s / HOUR_S
-    for replica, age in zip(offer.held, ages_h, strict=True):
-        if replica.instance_ids:
-            name = names[bucket_of(age)]
-            sums[name] = sums.get(name, 0.0) + hours
+def _by_bucket(offer: Offer, ages_h: Sequence[float]) -> Sequence[int]:
+    """How many instances of each age there are."""
+    ages = sorted(ages_h)
+    younger = [0, *[bisect_left(ages, bound) for bound in AGE_BOUNDS_H], len(ages)]
+    counts = [until - before for before, until in pairwise(younger)]
+    counts[0] -= [replica.instance_ids for replica in offer.held].count(())
+    return counts
+
+
+def _see(sums: dict[str, float], counts: Sequence[int], pot: str, elapsed_s: float) -> None:
+    hours = elapsed_s / HOUR_S
+    for name, count in zip(_names(SEEN, pot), counts, strict=True):
+        if count:
+            sums[name] = sums.get(name, 0.0) + count * hours
 
 
 def _answers(sums: dict[str, float], offer: Offer, since_s: float) -> None:
     """Grants show as young instances; of several refusals since then the last one shows."""
     granted = len([r for r in offer.held if r.instance_ids and (r.launched_at_s or 0.0) > since_s])
     refused_at_s = offer.view.refused_at_s
-    refused = refused_at_s is not None and refused_at_s > since_s
-    for kind, count in ((GRANTED, granted), (REFUSED, int(refused))):
-        if count:
-            sums[kind + offer.name] = sums.get(kind + offer.name, 0.0) + count
+    if granted:
+        sums[GRANTED + offer.name] = sums.get(GRANTED + offer.name, 0.0) + granted
+    if refused_at_s is not None and refused_at_s > since_s:
+        sums[REFUSED + offer.name] = sums.get(REFUSED + offer.name, 0.0) + 1
 
 
 def _count_taken(

@@ -6,9 +6,8 @@ Non-goals: judgement about them.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from policies.base import Place, SizingInput
 from scaler.model.capacity import Billing, CapacityType, ReplicaPhase
@@ -19,25 +18,20 @@ Key: TypeAlias = tuple[str, str]
 """(pool, offering id)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
-    """An offering, and the replicas of it that count, in order of id."""
+class Offer(NamedTuple):
+    """An offering, and the replicas of it that count, in order of id. A named tuple: all are made anew in every judgement."""
 
     key: Key
+    name: str
+    """For memories: unique among offers."""
     view: OfferingView
+    spot: bool
+    """Whether the cloud may take it back."""
     usd_per_h: float
     """Rent of a whole replica."""
     usable: bool
     """May be asked for now."""
-    held: tuple[ReplicaView, ...] = ()
-    name: str = field(init=False)
-    """For memories: unique among offers."""
-    spot: bool = field(init=False)
-    """Whether the cloud may take it back."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", "/".join(self.key))
-        object.__setattr__(self, "spot", self.view.offering.capacity_type is CapacityType.SPOT)
+    held: tuple[ReplicaView, ...]
 
     @property
     def billing(self) -> Billing:
@@ -57,21 +51,17 @@ class Offer:
 def offers(view: SizingInput) -> tuple[Offer, ...]:
     """Every offering with a price, cheapest first, then by name."""
     usable = {(pool, seen.offering.offering_id): seen for pool, seen in view.usable}
-    known = _known(view) | usable
     held: dict[Key, list[ReplicaView]] = {}
     for replica in view.counting:
         held.setdefault((replica.pool, replica.offering_id), []).append(replica)
-    found = (
-        Offer(
-            key=key,
-            view=seen,
-            usd_per_h=seen.offering.price_usd_per_h * view.nodes_per_replica.get(key[0], 1),
-            usable=key in usable,
-            held=tuple(sorted(held.get(key, ()), key=attrgetter("replica_id"))),
-        )
-        for key, seen in known.items()
-        if math.isfinite(seen.offering.price_usd_per_h) and seen.offering.price_usd_per_h >= 0
-    )
+    nodes, found = view.nodes_per_replica, []
+    for key, seen in (_known(view) | usable).items():
+        offering = seen.offering
+        if 0 <= offering.price_usd_per_h < math.inf:
+            usd_per_h = offering.price_usd_per_h * nodes.get(key[0], 1)
+            spot = offering.capacity_type is CapacityType.SPOT
+            there = tuple(sorted(held[key], key=attrgetter("replica_id"))) if key in held else ()
+            found.append(Offer(key, "/".join(key), seen, spot, usd_per_h, key in usable, there))
     return tuple(sorted(found, key=attrgetter("usd_per_h", "key")))
 
 

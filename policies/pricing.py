@@ -6,17 +6,23 @@ launched again; a new spot replica must be cheaper than a held one by `margin_ra
 holds already, up to `crowding_ratio` of its rent for the whole fleet: what is together goes together.
 
 How many may be asked for at once. Refusals in a row make the engine wait long, so an offering that refused is asked for one,
-any other for two and twice what it granted within a quarter of an hour. A request weighs the share of requests that was
-granted there of late: where refusals are likely, several offerings are asked at once.
+any other for two and twice what it granted within the first age bucket, a quarter of an hour. A request weighs the share of
+requests that was granted there of late: where refusals are likely, several offerings are asked at once.
+
+Replicas of one offering, phase and age (`about`) are priced at once; those that cost and weigh the same stand in the row as one
+lot.
 
 Non-goals: how many replicas are wanted.
 """
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from itertools import chain
+from operator import attrgetter
+from typing import NamedTuple, TypeAlias
 
-from policies.merit import Candidate
+from policies.merit import Lot
 from policies.offer_history import HOUR_S, History, age_h, bucket_of
 from policies.offers import Offer
 from policies.rent import Rent
@@ -25,17 +31,22 @@ from scaler.model.snapshot import ReplicaView
 
 LEAST_WEIGHT = 0.5
 FINE_H = 1.25
-YOUNG_H = 0.25
+MOST_H = 24.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(NamedTuple):
     """A replica that could be had."""
 
     offer: Offer
 
 
-Option: TypeAlias = Candidate[ReplicaView | Asked]
+Option: TypeAlias = Lot[ReplicaView | Asked]
+_Terms: TypeAlias = tuple[float, float, ReplicaPhase]
+
+
+def name_of(item: ReplicaView | Asked) -> str:
+    """Where the replica held goes first, of two that cost the same; what could be had comes after it."""
+    return f"~{item.offer.name}" if isinstance(item, Asked) else item.replica_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,43 +68,62 @@ class Pricing:
     """Kept: each offering is asked for its terms more than once, and for what a new replica costs."""
     fresh: dict[str, float] = field(default_factory=dict)
 
-    def options(self, offer: Offer) -> list[Option]:
-        """The replicas held there, at what they cost from now on, and those that may be asked for."""
-        if not (offer.held or offer.usable):
-            return []
-        rent, used_h = self._rent(offer), self._used_h(offer)
-        granted = self.history.grant_ratio(offer) if self.refusals_count else 1.0
-        kept = 1.0 if offer.spot else 1 - self.keep_ratio
-        terms: dict[tuple[float, float], tuple[float, float]] = {}
-        found: list[Option] = []
-        for replica, exact_h in zip(offer.held, self.history.ages_h[offer.name], strict=True):
-            age = _about(exact_h)
-            wait_h = 0.0 if replica.phase is ReplicaPhase.READY else _about(self.to_wait_h(replica))
-            shared = terms.get((age, wait_h))
-            if shared is None:
-                cost = rent.per_hour_of_use(age_h=age, wait_h=wait_h, use_h=used_h) * kept
-                at_risk = rent.hazards_per_h[bucket_of(age)] * self.launch_h
-                shared = terms[age, wait_h] = cost, max(LEAST_WEIGHT, 1 - at_risk)
-            weight = granted if replica.phase is ReplicaPhase.REQUESTED else shared[1]
-            found.append(Candidate(replica, shared[0], weight, replica.replica_id))
-        return found + self._possible(offer, granted)
+    def options(self, known: Sequence[Offer]) -> list[Option]:
+        """The replicas held, at what they cost from now on, and those that may be asked for."""
+        held: dict[_Terms, list[Sequence[ReplicaView]]] = {}
+        possible: list[Option] = []
+        for offer in known:
+            granted = self.history.grant_ratio(offer) if self.refusals_count else 1.0
+            if offer.held:
+                for terms, replicas in self._held(offer, granted):
+                    held.setdefault(terms, []).append(replicas)
+            if offer.usable and (most := self._askable(offer)):
+                possible.append(self._possible(offer, granted, most))
+        return possible + [
+            Lot(parts[0] if len(parts) == 1 else _together(parts), cost, weight)
+            for (cost, weight, _), parts in held.items()
+        ]
 
-    def _possible(self, offer: Offer, granted: float) -> list[Option]:
-        most = self._askable(offer) if offer.usable else 0
-        if not most:
-            return []
-        fresh = self.fresh_usd_per_h(offer)
-        fresh *= 1 + self.margin_ratio if offer.spot else 1.0
-        crowding = self.crowding_ratio * offer.usd_per_h / max(1.0, self.fleet_replicas) if offer.spot else 0.0
-        asked, name, held = Asked(offer=offer), f"~{offer.name}", len(offer.held)
-        return [Candidate(asked, fresh + crowding * (held + i), granted, name) for i in range(most)]
+    def _held(self, offer: Offer, granted: float) -> Iterator[tuple[_Terms, Sequence[ReplicaView]]]:
+        """Those held there of each age, as far as that is told apart, and phase, with their cost and weight."""
+        rent, use_h, kept = self._rent(offer), self._used_h(offer), 1.0 if offer.spot else 1 - self.keep_ratio
+        for (hours, wait_h, phase), replicas in self._alike(offer).items():
+            cost = rent.per_hour_of_use(hours, wait_h, use_h) * kept
+            yield (cost, granted if phase is ReplicaPhase.REQUESTED else self._stays(rent, hours), phase), replicas
+
+    def _alike(self, offer: Offer) -> Mapping[_Terms, Sequence[ReplicaView]]:
+        """By age and time to wait (hours), rounded, and phase."""
+        ready = ReplicaPhase.READY
+        alike: dict[_Terms, list[ReplicaView]] = {}
+        for replica, exact_h in zip(offer.held, self.history.ages_h[offer.name], strict=True):
+            phase = replica.phase
+            wait_h = 0.0 if phase is ready else about(max(0.0, self.launch_h - exact_h))
+            # `about`, written out: there are as many as replicas.
+            parts = 60 if exact_h < FINE_H else 4
+            terms = (round(exact_h * parts) / parts if exact_h < MOST_H else MOST_H), wait_h, phase
+            if terms in alike:
+                alike[terms].append(replica)
+            else:
+                alike[terms] = [replica]
+        return alike
+
+    def _stays(self, rent: Rent, hours: float) -> float:
+        """How likely one of this age is there still, once a replacement could be."""
+        return max(LEAST_WEIGHT, 1 - rent.hazards_per_h[bucket_of(hours)] * self.launch_h)
+
+    def _possible(self, offer: Offer, granted: float, most: int) -> Option:
+        fresh, items = self.fresh_usd_per_h(offer), [Asked(offer)] * most
+        if not offer.spot:
+            return Lot(items, fresh, granted)
+        crowding = self.crowding_ratio * offer.usd_per_h / max(1.0, self.fleet_replicas)
+        return Lot(items, fresh * (1 + self.margin_ratio), granted, crowding, len(offer.held))
 
     def fresh_usd_per_h(self, offer: Offer) -> float:
         """What an hour of use costs of a replica launched now."""
         cost = self.fresh.get(offer.name)
         if cost is None:
             rent, used_h = self._rent(offer), self._used_h(offer)
-            cost = self.fresh[offer.name] = rent.per_hour_of_use(age_h=0.0, wait_h=self.launch_h, use_h=used_h)
+            cost = self.fresh[offer.name] = rent.per_hour_of_use(0.0, self.launch_h, used_h)
         return cost
 
     def to_wait_h(self, replica: ReplicaView) -> float:
@@ -106,12 +136,9 @@ class Pricing:
         rent = self.rents.get(offer.name)
         if rent is None:
             refund_s = offer.billing.refund_if_interrupted_within_s if self.refunds_count and offer.spot else 0.0
-            rent = self.rents[offer.name] = Rent(
-                usd_per_h=offer.usd_per_h,
-                hazards_per_h=self.history.hazards_per_h(offer),
-                refund_h=refund_s / HOUR_S,
-                loss_usd=offer.usd_per_h * self.launch_h,
-            )
+            usd_per_h, hazards_per_h = offer.usd_per_h, self.history.hazards_per_h(offer)
+            rent = Rent(usd_per_h, hazards_per_h, refund_s / HOUR_S, usd_per_h * self.launch_h)
+            self.rents[offer.name] = rent
         return rent
 
     def _used_h(self, offer: Offer) -> float:
@@ -123,15 +150,18 @@ class Pricing:
         requested = [replica.phase for replica in offer.held].count(ReplicaPhase.REQUESTED)
         if offer.view.refusals:
             return max(0, 1 - requested)
-        ages_h = zip(offer.held, self.history.ages_h[offer.name], strict=True)
-        young = len([age for replica, age in ages_h if age < YOUNG_H and replica.instance_ids])
-        return max(0, 2 + 2 * young - requested)
+        return max(0, 2 + 2 * self.history.young[offer.name] - requested)
 
 
-def _about(hours: float) -> float:
+def _together(parts: Sequence[Sequence[ReplicaView]]) -> Sequence[ReplicaView]:
+    """In order of id."""
+    return sorted(chain.from_iterable(parts), key=attrgetter("replica_id"))
+
+
+def about(hours: float) -> float:
     """Rounded, so that most replicas share their sums: to a minute as long as refunds may hang on it, then to a quarter.
 
     Beyond a day age makes no difference.
     """
     parts = 60 if hours < FINE_H else 4
-    return round(min(hours, 24.0) * parts) / parts
+    return round(min(hours, MOST_H) * parts) / parts

@@ -16,7 +16,7 @@ Invariants: never below 0, rising in q and in w; rising in h where R = 0.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from policies.offer_history import AGE_BOUNDS_H, bucket_of
 
@@ -24,45 +24,57 @@ NEXT_TO_NOTHING = 1e-9
 BUCKET_ENDS_H = (*AGE_BOUNDS_H, math.inf)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rent:
-    """An offering's terms. Hazards by age bucket, an hour."""
+class Rent(NamedTuple):
+    """An offering's terms. Hazards by age bucket, an hour. A named tuple: they are made anew in every judgement."""
 
     usd_per_h: float
     hazards_per_h: Sequence[float]
     refund_h: float
     loss_usd: float
 
-    def per_hour_of_use(self, *, age_h: float, wait_h: float, use_h: float) -> float:
+    def per_hour_of_use(self, age_h: float, wait_h: float, use_h: float) -> float:
         """USD/h; infinite where nothing of it can be used."""
-        end_h = age_h + wait_h + use_h
-        held_h, _, survival = self._integrate(age_h, end_h)
-        waited_h = self._integrate(age_h, age_h + wait_h)[0] if wait_h > 0 else 0.0
-        refunded_h = self._integrate(age_h, min(self.refund_h, end_h))[1] if self.refund_h > age_h else 0.0
+        ready_h = age_h + wait_h
+        end_h = ready_h + use_h
+        refund_h = self.refund_h if self.refund_h < end_h else end_h  # noqa: FURB136, called for every lot
+        marked = wait_h > 0 or refund_h > age_h
+        held_h, taken_h, survival = 0.0, 0.0, 1.0
+        waited_h, refunded_h, begin = 0.0, 0.0, age_h
+        for bucket in range(bucket_of(age_h), len(BUCKET_ENDS_H)):
+            if begin >= end_h:
+                break
+            hazard, bound = self.hazards_per_h[bucket], BUCKET_ENDS_H[bucket]
+            end = bound if bound < end_h else end_h  # noqa: FURB136
+            span = end - begin
+            if marked and begin < ready_h <= end:
+                waited_h = held_h + survival * _lasts_h(hazard, ready_h - begin)
+            if marked and begin < refund_h < end:
+                refunded_h = taken_h + survival * _taken_h(hazard, begin, refund_h - begin)
+            if hazard:
+                left = math.exp(-hazard * span)
+                here = span if hazard * span < NEXT_TO_NOTHING else (1 - left) / hazard
+                held_h += survival * here
+                # by parts: [-x S] + integral of S
+                taken_h += survival * (begin - (begin + span) * left + here)
+                survival *= left
+            else:
+                held_h += survival * span
+            if marked and end == refund_h:
+                refunded_h = taken_h
+            begin += span
         used_h = held_h - waited_h
         if used_h <= 0:
             return math.inf
         return max(0.0, self.usd_per_h * (held_h - refunded_h) + self.loss_usd * (1 - survival)) / used_h
 
-    def _integrate(self, from_h: float, to_h: float) -> tuple[float, float, float]:
-        """(integral of S, integral of x h S, S at the end) over these ages; nothing where they are the wrong way round."""
-        if to_h <= from_h:
-            return 0.0, 0.0, 1.0
-        survived_h, taken_h, survival, begin, hazards = 0.0, 0.0, 1.0, from_h, self.hazards_per_h
-        for bucket in range(bucket_of(from_h), len(BUCKET_ENDS_H)):
-            if begin >= to_h:
-                break
-            hazard, bound = hazards[bucket], BUCKET_ENDS_H[bucket]
-            span = (bound if bound < to_h else to_h) - begin  # noqa: FURB136, called for every replica
-            if not hazard:
-                survived_h += survival * span
-                begin += span
-                continue
-            left = math.exp(-hazard * span)
-            here = span if hazard * span < NEXT_TO_NOTHING else (1 - left) / hazard
-            survived_h += survival * here
-            # by parts: [-x S] + integral of S
-            taken_h += survival * (begin - (begin + span) * left + here)
-            survival *= left
-            begin += span
-        return survived_h, taken_h, survival
+
+def _lasts_h(hazard: float, span_h: float) -> float:
+    """Integral of S over a span of one hazard, which begins with S = 1."""
+    return (1 - math.exp(-hazard * span_h)) / hazard if hazard * span_h >= NEXT_TO_NOTHING else span_h
+
+
+def _taken_h(hazard: float, begin_h: float, span_h: float) -> float:
+    """Integral of x h S over it."""
+    if not hazard:
+        return 0.0
+    return begin_h - (begin_h + span_h) * math.exp(-hazard * span_h) + _lasts_h(hazard, span_h)

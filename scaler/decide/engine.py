@@ -21,6 +21,7 @@ Cost: O(n log n) in the number of replicas.
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from itertools import repeat
 
 from policies.base import Registered
 from policies.registry import PLACEMENT, SIZING
@@ -104,7 +105,7 @@ def _tokens(prefix: str, first_intent: int) -> Iterator[str]:
 def _first_intent(snapshot: Snapshot, spec: FleetSpec, memory: Memory) -> int:
     """Past the memory's counter and every token of ours in sight."""
     tokens = {replica.launch_token for stage in snapshot.stages for replica in stage.replicas}
-    return max(memory.next_intent, max((_intent(token, spec.name) for token in tokens), default=-1) + 1)
+    return max(memory.next_intent, max(map(_intent, tokens, repeat(spec.name)), default=-1) + 1)
 
 
 @lru_cache(maxsize=1 << 16)  # the same tokens are in sight decision after decision

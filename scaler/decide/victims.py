@@ -9,6 +9,8 @@ Invariants: a replica in a pool that may not be acted on is never chosen; the or
 """
 
 import math
+from collections.abc import Iterator
+from functools import partial
 
 from scaler.decide.world import SPEND_TOLERANCE_USD_PER_H, StageWorld, finite
 from scaler.model.snapshot import ReplicaView
@@ -17,8 +19,8 @@ from scaler.model.snapshot import ReplicaView
 def by_value(world: StageWorld, replica: ReplicaView) -> tuple[int, int, bool, float, float, str]:
     """Sorts replicas, the first to go first."""
     spot, reclaimed_at_s = world.risks[replica.pool, replica.offering_id]
-    launched_at_s = finite(replica.launched_at_s)
-    youth = math.inf if launched_at_s is None else launched_at_s
+    launched_at_s = replica.launched_at_s
+    youth = math.inf if launched_at_s is None or not math.isfinite(launched_at_s) else launched_at_s
     return (
         replica.unpublished_tokens,
         replica.running_units,
@@ -34,11 +36,9 @@ def pick_victims(world: StageWorld, excess: int, first: tuple[str, ...] = ()) ->
 
     `first`: ids that the sizing policy lets go before all others, in this order.
     """
-    rank = {replica_id: i for i, replica_id in enumerate(first)}
     drains_left = disruption_budget(world) - len(world.leaving)
     chosen: list[ReplicaView] = []
-    candidates = (replica for replica in world.counting if world.may_end(replica))
-    for replica in sorted(candidates, key=lambda r: (rank.get(r.replica_id, len(rank)), by_value(world, r))):
+    for replica in _in_order(world, first):
         if len(chosen) >= excess:
             break
         if replica.worker is not None:
@@ -47,6 +47,15 @@ def pick_victims(world: StageWorld, excess: int, first: tuple[str, ...] = ()) ->
             drains_left -= 1
         chosen.append(replica)
     return tuple(chosen)
+
+
+def _in_order(world: StageWorld, first: tuple[str, ...]) -> Iterator[ReplicaView]:
+    """All that may be victims, those named first; the others are put in order only where these do not do."""
+    rank = {replica_id: i for i, replica_id in enumerate(first)}
+    named = [replica for replica in world.counting if replica.replica_id in rank and world.may_end(replica)]
+    yield from sorted(named, key=lambda replica: rank[replica.replica_id])
+    others = [replica for replica in world.counting if replica.replica_id not in rank and world.may_end(replica)]
+    yield from sorted(others, key=partial(by_value, world))
 
 
 def disruption_budget(world: StageWorld) -> int:

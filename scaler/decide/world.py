@@ -258,8 +258,12 @@ class StageWorld:
 
     def may_end(self, replica: ReplicaView) -> bool:
         """Whether we may drain or end it by our own choice."""
-        pool = self.pools.get(replica.pool)
-        return not self.paused and pool is not None and pool.usable and not replica.comes_by_itself
+        return replica.pool in self._ours_to_end and not replica.comes_by_itself
+
+    @once
+    def _ours_to_end(self) -> frozenset[str]:
+        """The pools where we may end anything."""
+        return frozenset(() if self.paused else (name for name, pool in self.pools.items() if pool.usable))
 
     def failed_launch(self, replica: ReplicaView) -> bool:
         """Whether it took longer than its pool allows to become ready, and may be given up."""

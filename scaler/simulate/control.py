@@ -180,8 +180,8 @@ class Control:
 
         The version that it serves is left out: nothing that decides looks at it, and it would make every state a new one.
         """
-        drain = replica.drain_deadline_s, replica.drain_reason
-        state = replica.phase, replica.gone, len(replica.leases), drain, replica.notice
+        deadline_s, reason = replica.drain_deadline_s, replica.drain_reason
+        state = replica.phase, replica.gone, len(replica.leases), deadline_s, reason, replica.notice
         view = replica.shown.get(state)
         if view is None:
             view = replica.shown[state] = self._new_view(replica)

@@ -82,4 +82,6 @@ class Group:
     @property
     def done(self) -> float:
         """Tokens that are committed or published."""
+        if not (self.tokens_each or self.ended_each):  # most groups, which nobody had to continue
+            return 0.0
         return self.shape.done(self.tokens_each, self.ended_each)
