@@ -24,8 +24,8 @@ ATTENTIVE_KUBELET = ("--node-lease-duration-seconds=0",)
 """Arguments for kwok, see the module's docstring."""
 _STAGES = "kustomize/stage/pod/fast"
 _NODE_STAGES = ("fast/node-initialize", "heartbeat-with-lease/node-heartbeat-with-lease")
-_UNCHANGED_EVERY_MS = 300_000, 320_000
-"""Kubelet's nodeStatusReportFrequency, and some, so that nodes that began together part."""
+_UNCHANGED_EVERY_MS = 300_000, 600_000
+"""Kubelet's nodeStatusReportFrequency, and some, so that nodes that began together do not report together."""
 
 
 def patient_kubelet(folder: Path) -> tuple[str, ...]:
