@@ -3,8 +3,8 @@
 One fleet under `marginal_value` in six pools, three of them Spot, and a trainer that the guard looks after; a node, a pod and
 a worker in the ledger for each instance. While it is measured Spot instances get notices, and what replaces them joins.
 Times are the controller's own, of its log (`turn`), and so is `cpu_s`: the processor time of its event loop during a pass.
-That of the whole process, and its memory, are the kernel's. On two cores nearly all else is the bed's: at thousands of nodes,
-with passes close together, SimCloud is busy with lists all the time.
+That of the whole process, and its memory, are the kernel's. On two cores nearly all else is the bed's: SimCloud makes lists of
+thousands of instances, and every node has its lease.
 """
 
 import asyncio
