@@ -15,7 +15,7 @@ from scaler.observe.offerings import OfferingMemory
 _REMEMBER_GONE_S = 600.0
 """By then the leases of a worker whose instance went have long run out."""
 _SURELY_GONE_S = 10.0
-"""A list may leave one out for a moment."""
+"""A list may leave one out for a moment; one that was begun so much later does not."""
 _LEAVING = frozenset({ReplicaPhase.DRAINING, ReplicaPhase.DRAINED, ReplicaPhase.TERMINATING})
 
 
@@ -38,13 +38,14 @@ class Lives:
         """Instances that were listed and are not any more, by pool."""
         return {pool: tuple(instance for _, instance in gone.values()) for pool, gone in self._gone.items()}
 
-    def surely_gone(self, now_s: float) -> frozenset[str]:
-        """Ids of those that have been missing for a while: nothing is left to be done about a notice of theirs."""
+    def surely_gone(self) -> frozenset[str]:
+        """Ids of those that a later list has missed too: nothing is left to be done about a notice of theirs."""
         return frozenset(
             instance_id
-            for gone in self._gone.values()
+            for pool, gone in self._gone.items()
+            if pool in self._pools
             for instance_id, (at_s, _) in gone.items()
-            if now_s - at_s >= _SURELY_GONE_S
+            if self._pools[pool].listed_at_s - at_s >= _SURELY_GONE_S
         )
 
     def listed(self, pools: Mapping[str, PoolObservation], now_s: float, leaving: frozenset[str]) -> None:

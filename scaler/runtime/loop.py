@@ -47,6 +47,8 @@ log = structlog.get_logger()
 
 _SHORTEST_WAIT_S = 0.05
 """Between turns, whatever the plan or the wake-ups say: the loop never spins."""
+_OLDEST_RATIO = 0.4
+"""Of the age at which a list is too old to decide on."""
 _FIRST_RETRY_S = 0.25
 LONGEST_RETRY_S = 15.0
 """While ledger or pools have not answered yet: doubled from turn to turn."""
@@ -191,7 +193,7 @@ class Controller:
         if self._synced and not spec.dry_run and parts.may_act():
             parts.marks.want(spec, snapshot, plan)
             await parts.executor.act(plan, self._seq, world, group, launches=durable and not spec.paused)
-            gone = self._lives.surely_gone(snapshot.now_s)
+            gone = self._lives.surely_gone()
             await parts.notices.recorded(parts.marks.recorded(snapshot, durable=durable) | gone)
             await parts.notices.drained(handed_over(snapshot))
         else:
@@ -214,7 +216,7 @@ class Controller:
             await parts.rules.apply()  # a store that hangs holds a turn up once, not twice
         async with asyncio.TaskGroup() as group:
             ledger = group.create_task(parts.ledger.poll())
-            group.create_task(parts.pools.poll(actors, beside, _max_age_s(parts.config.spec)))
+            group.create_task(parts.pools.poll(actors, beside, _oldest_s(parts.config.spec)))
             group.create_task(parts.notices.poll())
         for source in set(parts.signals.values()):
             await source.poll()
@@ -332,9 +334,10 @@ class Controller:
         self.wake.clear()
 
 
-def _max_age_s(spec: FleetSpec) -> float:
-    """What is older is not decided on, by the strictest of the stages."""
-    return min((stage.guard_rails.signal_max_age_s for stage in spec.stages), default=0.0)
+def _oldest_s(spec: FleetSpec) -> float:
+    """How old a list may be when the next is there: the loop may come an interval later, and is then to decide on it."""
+    max_age_s = min((stage.guard_rails.signal_max_age_s for stage in spec.stages), default=0.0)
+    return min(_OLDEST_RATIO * max_age_s, max_age_s - spec.interval_s)
 
 
 def _without_freshness(memory: Memory) -> Memory:

@@ -26,8 +26,6 @@ PATIENCE_S = 0.2
 """So long a turn waits for lists: those of small pools are there by then."""
 _LISTS_TAKE_ONE_IN = 5.0
 """Of the time, where lists come late."""
-_OLDEST_RATIO = 0.4
-"""Of the age at which a list is too old to decide on: none is older when the next one is there, if that takes no longer."""
 _Task = asyncio.Task[None]
 
 
@@ -67,12 +65,12 @@ class PoolWatch:
         self.facts: dict[str, Mapping[str, OfferingFacts]] = {}
         """What each pool's provider told last of its offerings."""
 
-    async def poll(self, actors: Mapping[str, PoolActor], group: asyncio.TaskGroup, max_age_s: float) -> None:
+    async def poll(self, actors: Mapping[str, PoolActor], group: asyncio.TaskGroup, oldest_s: float) -> None:
         """Have all pools listed, in `group`, and wait for it a while; forget those that are not in the fleet any more.
 
-        `max_age_s`: lists that are older are not decided on.
+        `oldest_s`: how old a list may be when the next one is there, if that takes no longer.
         """
-        self._oldest_s = _OLDEST_RATIO * max_age_s
+        self._oldest_s = oldest_s
         for name in self.observations.keys() - actors.keys():
             del self.observations[name]
             self.facts.pop(name, None)
@@ -109,22 +107,23 @@ class PoolWatch:
             facts = actor.facts()
         except (PoolUnavailable, TimeoutError, OSError) as error:
             self._failed(name, repr(error))
+            self._time(name, actor, began_s, rests=False)
         except Exception as error:
             log.exception("pool_adapter_broken", pool=name)
             self._failed(name, repr(error))
         else:
             if self._under_way.get(name, (None, None))[0] is actor:
                 self._take(name, listed, facts)
-                self._time(name, actor, began_s)
+                self._time(name, actor, began_s, rests=True)
             if self.failures_in_a_row.pop(name, 0):
                 log.info("pool_back", pool=name)
 
-    def _time(self, name: str, actor: PoolActor, began_s: float) -> None:
+    def _time(self, name: str, actor: PoolActor, began_s: float, *, rests: bool) -> None:
         now_s = self._clock.monotonic_s()
         took_s = now_s - began_s
         self._slow.pop(name, None)
         if took_s > self._patience_s:
-            self._slow[name] = _Slow(actor, now_s + rest_s(took_s, self._oldest_s))
+            self._slow[name] = _Slow(actor, now_s + (rest_s(took_s, self._oldest_s) if rests else 0.0))
 
     def _take(self, name: str, listed: PoolObservation, facts: Mapping[str, OfferingFacts]) -> None:
         before = self.observations.get(name)

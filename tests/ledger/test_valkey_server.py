@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from redis.exceptions import ResponseError
 
 from scaler.ledger._valkey.address import Address, check_server, parse_url
 from scaler.ledger.audit import audit
@@ -179,7 +180,7 @@ def test_a_job_from_before_samples_lay_in_runs_goes_on(server: ValkeyServer) -> 
     done = [unit_id for _ in range(2) for unit_id in run_units(ledger, "w1", 1)]
     with server.client() as client:
         (name,) = client.keys("headrace:{*}:m")
-        client.set(name, client.get(name).removeprefix(b"\x02"))
+        client.set(name, client.get(name).removeprefix(b"\xc1"))
 
     done += run_units(ledger, "w1", 2)
 
@@ -187,6 +188,15 @@ def test_a_job_from_before_samples_lay_in_runs_goes_on(server: ValkeyServer) -> 
     assert batch is not None
     assert [one.unit_id for group in batch.groups for one in group.samples] == done
     assert audit(ledger).findings == ()
+
+
+def test_who_does_not_know_runs_of_samples_cannot_read_the_counters(server: ValkeyServer) -> None:
+    """A library of then opens a job by this very call: it fails there, and has written nothing."""
+    ready(server.url).put_units(groups(1))
+    with server.client() as client:
+        (name,) = client.keys("headrace:{*}:m")
+        with pytest.raises(ResponseError):
+            client.eval("return #cmsgpack.unpack(server.call('GET', KEYS[1]))", 1, name)
 
 
 def test_a_restart_raises_the_epoch_once_however_many_clients_see_it(server: ValkeyServer) -> None:

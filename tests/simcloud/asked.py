@@ -10,6 +10,7 @@ from tests.simcloud.errors import CloudError
 
 Json: TypeAlias = dict[str, Any]
 T = TypeVar("T")
+_MOST_FILTER_VALUES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,11 @@ def _offset(token: str, bad_token: str) -> int:
 
 
 def filters(asked: Asked) -> dict[str, list[str]]:
-    """EC2's and Auto Scaling's filters by name."""
-    return {one["Name"]: list(one.get("Values", [])) for one in asked.p.get("Filters", [])}
+    """EC2's and Auto Scaling's filters by name; EC2's limit counts the values of all of them."""
+    found = {one["Name"]: list(one.get("Values", [])) for one in asked.p.get("Filters", [])}
+    if sum(map(len, found.values())) > _MOST_FILTER_VALUES:
+        raise CloudError("FilterLimitExceeded", "The maximum number of filter values specified on a single call is 200")
+    return found
 
 
 def matches(values: Sequence[str], patterns: Sequence[str]) -> bool:

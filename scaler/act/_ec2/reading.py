@@ -20,8 +20,8 @@ from scaler.model.clock import Clock
 _EXISTS = {"Name": "instance-state-name", "Values": ["pending", "running", "shutting-down", "stopping", "stopped"]}
 _PAGE = 1000
 _ALL_EVERY_S = 60.0
-_NAMED_AT_MOST = 200
-"""Values that a filter of EC2 takes."""
+_NAMED_AT_MOST = 150
+"""EC2 takes 200 values a call, those of all filters together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,8 @@ class GroupReader:
         self._last: Reading | None = None
         self._all_at_s = float("-inf")
         self._seen: set[str] = set()
-        """Instances of all readings since those that carry our tag were last listed, that one included."""
+        """Instances of all readings since those that carry our tag were last listed, and of the reading before that list: it may
+        have left one out."""
         self.mark = 0
         """Writes of ours so far."""
 
@@ -100,7 +101,7 @@ class GroupReader:
             *([self._instances(GROUP_TAG)] if everything else ()),
         )
         if everything:
-            self._all_at_s, self._seen = begun_s, set()
+            self._all_at_s, self._seen = begun_s, set(self._last.members) if self._last else set()
         else:
             ours = [await self._left(self._seen - {instance["InstanceId"] for instance in inside})]
         return next(iter(groups.get("AutoScalingGroups", ())), None), [*inside, *ours[0]]

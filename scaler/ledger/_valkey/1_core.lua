@@ -34,8 +34,9 @@ local COMMITTED_TOKENS, SALVAGED_TOKENS, DISCARDED_TOKENS, HAND_OVERS = 27, 28, 
 local COMPACTING, FORGOTTEN, COUNTERS = 31, 32, 32
 local NEVER = 1e15
 
--- Goes before the counters, so that a library that does not know runs of samples fails before it touches anything.
-local SCHEMA = 2
+-- Goes before the counters. MessagePack has no such byte, so a library that does not know runs of samples fails in `open`, before
+-- it touches anything.
+local SCHEMA = '\193'
 
 local function fail(code, text)
   error({ err = code .. ' ' .. text })
@@ -72,12 +73,12 @@ local function open(keys, args)
     local t = call('TIME')
     now = t[1] + t[2] / 1000000
   end
-  local counters, schema, m = call('GET', prefix .. 'm'), nil, nil
-  if counters then
-    schema, m = cmsgpack.unpack(counters)
+  local counters = call('GET', prefix .. 'm')
+  if counters and sub(counters, 1, 1) == SCHEMA then
+    counters = sub(counters, 2)
   end
-  -- Written before there were runs of samples: counters alone.
-  return { prefix = prefix, now = now, m = m or schema or fresh_counters() }
+  -- Without that byte it was written before there were runs of samples.
+  return { prefix = prefix, now = now, m = counters and cmsgpack.unpack(counters) or fresh_counters() }
 end
 
 local function add(x, counter, delta)
@@ -87,7 +88,7 @@ local function add(x, counter, delta)
 end
 
 local function done(x)
-  call('SET', x.prefix .. 'm', cmsgpack.pack(SCHEMA, x.m))
+  call('SET', x.prefix .. 'm', SCHEMA .. cmsgpack.pack(x.m))
 end
 
 local function check_configured(x)
