@@ -238,3 +238,14 @@ async def test_two_hundred_leave_in_batches_that_aws_takes(bed: Bed) -> None:
     assert sum(map(len, left)) == 200
     assert bed.desired() == 0
     assert all(len(call.parameters["InstanceIds"]) <= 20 for call in bed.sim.log.of("DetachInstances"))
+
+
+@pytest.mark.parametrize("gone", [150, 151, 196, 201])
+async def test_however_many_have_left_they_are_listed_on(gone: int) -> None:
+    bed = Bed()
+    bed.group(desired=gone, high=gone)
+    bed.pass_time(60)
+    pool = bed.pool()
+    await asyncio.gather(*(pool.detach(a_detach(one)) for one in await listed(pool)))
+    bed.pass_time(5)
+    assert [one.attached for one in await listed(pool)] == [False] * gone

@@ -141,6 +141,21 @@ async def test_who_detaches_an_instance_lists_it_on_without_describing_all_that_
     assert await listed(pool) == ()
 
 
+async def test_what_a_list_of_all_leaves_out_once_is_listed_again_by_the_next(bed: Bed) -> None:
+    pool = bed.pool()
+    (instance,) = await bed.up(pool, "t-1")
+    await pool.detach(a_detach(instance))
+    await listed(pool)
+    tags = bed.sim.running()[0].tags
+    kept = dict(tags)
+    bed.pass_time(60)
+    tags.clear()
+    assert await listed(pool) == ()
+    tags.update(kept)
+    bed.pass_time(5)
+    assert [one.instance_id for one in await listed(pool)] == [instance.instance_id]
+
+
 async def test_what_left_the_group_before_anybody_saw_it_is_found_within_a_minute(bed: Bed) -> None:
     other, pool = bed.pool(), bed.restarted()
     assert await listed(pool) == ()
