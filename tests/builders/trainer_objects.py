@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from scaler.decide.trainer_checks.disruption import SAFE_TO_EVICT, SCALE_DOWN_DISABLED
-from scaler.kube.contract import DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Json, KubeApi
+from scaler.kube.contract import DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Denied, Json, KubeApi
 from scaler.kube.facts import FLEET_LABEL
 from scaler.kube.reading import node_facts, pod_facts
 from scaler.model.clock import Clock
@@ -132,7 +132,17 @@ class TrainerOnApi:
             body["metadata"]["ownerReferences"] = [reference]
         if isinstance(self.api, FakeKube):
             return self.api.place(PODS, self._admitted(body, priority), namespace=self.namespace)
-        return await self.api.create(PODS, body, namespace=self.namespace)
+        return await self._created(body)
+
+    async def _created(self, body: Json) -> Json:
+        """The server learns of a PriorityClass a moment after it has taken it, and refuses pods that name it until then."""
+        while True:
+            try:
+                return await self.api.create(PODS, body, namespace=self.namespace)
+            except Denied as error:
+                if "no PriorityClass" not in str(error):
+                    raise
+            await self.clock.sleep(0.05)
 
     def _admitted(self, body: Json, priority: str) -> Json:
         """What the real server does by itself."""

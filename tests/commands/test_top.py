@@ -27,7 +27,7 @@ from scaler.model.snapshot import OfferingView
 from scaler.runtime.decisions import decision_json
 from scaler.runtime.status import status_json
 from scaler.telemetry.readout import Readout
-from tests.builders.daemon import ROOT, Place, a_place
+from tests.builders.daemon import ROOT, Place, a_place, eventually
 from tests.builders.fleet_status import a_readout
 from tests.builders.ledger import settings
 from tests.builders.snapshots import (
@@ -217,7 +217,9 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 def test_a_frame_of_a_real_controller_found_by_its_file(place: Place) -> None:
-    place.start().wait_for_ready(2)
+    process = place.start()
+    process.wait_for_ready(2)
+    eventually(lambda: process.status()["stages"][0]["reason"]["code"] == "steady")
     result = CliRunner().invoke(app, ["top", "-f", str(place.file), "--once"])
     assert result.exit_code == 0, result.stderr
     assert "headrace top  fleet  leads" in result.stdout

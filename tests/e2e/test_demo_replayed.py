@@ -67,6 +67,7 @@ def test_updates_waiting_and_tokens_wasted_of_recorded_demos_together_are_those_
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_updates_waiting_and_what_a_kill_loses_in_a_demo_are_those_of_its_replay(tmp_path: Path) -> None:
     folder, trace, scenario = tmp_path / "demo", tmp_path / "trace.csv", tmp_path / "scenario.yaml"

@@ -130,6 +130,7 @@ def _called_what_it_may(bed: ManagedBed) -> None:
     assert tagged <= bed.ever()
 
 
+@pytest.mark.long
 async def test_what_eks_refuses_is_told_by_the_fleets_status_and_waited_for(tmp_path: Path) -> None:
     require(*WITH)
     async with a_managed_bed(tmp_path, most=4) as bed:
