@@ -216,7 +216,8 @@ def place(tmp_path: Path) -> Iterator[Place]:
         yield place
 
 
-def test_a_frame_of_a_real_controller_found_by_its_file(place: Place) -> None:
+def test_a_frame_of_a_real_controller_found_by_its_file(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     process = place.start()
     process.wait_for_ready(2)
     eventually(lambda: process.status()["stages"][0]["reason"]["code"] == "steady")
