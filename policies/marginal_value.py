@@ -283,24 +283,16 @@ class _Desk:
         """`more_depth_s`: how much deeper a buffer is wanted, in seconds of full consumption."""
         scales, params, balance = self.scales, self.params, self.scales.balance
         within = scales.goodput * params.horizon_s
-        more, most = more_depth_s * scales.rate, scales.reach * MOST_STOCK_RATIO
-        worth, rate, reach, stock, depth_s = (
-            scales.worth,
-            scales.rate,
-            scales.reach,
-            scales.stock,
-            params.shortage_depth_s,
-        )
 
         @cache  # many lots cost the same
         def level(usd_per_h: float) -> float:
             if not params.buffer_counts or usd_per_h <= 0:
                 return balance
-            wanted_s = depth_s * math.log(worth / usd_per_h) if worth > 0 else 0.0
-            wanted = min(most, wanted_s * rate) + more
-            return balance + (min(wanted, reach) - stock) / within
+            wanted_s = params.shortage_depth_s * math.log(scales.worth / usd_per_h) if scales.worth > 0 else 0.0
+            wanted = min(scales.reach * MOST_STOCK_RATIO, wanted_s * scales.rate) + more_depth_s * scales.rate
+            return balance + (min(wanted, scales.reach) - scales.stock) / within
 
-        return Market(worth_usd_per_h=worth, level=level)
+        return Market(worth_usd_per_h=scales.worth, level=level)
 
     def _releases(self, taken: Sequence[Option], left: Sequence[Option]) -> list[ReplicaView]:
         """Of those that nothing is bought for any more: what is not needed even at the upper set-point, dearest first.

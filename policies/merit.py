@@ -96,7 +96,7 @@ def in_merit_order(
             taken.append(lot if wanted == size else lot.part(begin, begin + wanted))
         if wanted < end - begin:
             # What costs no less and weighs no less than what is left is left too.
-            left_weight = weight if weight < left_weight else left_weight  # noqa: FURB136, called for every lot
+            left_weight = min(left_weight, weight)
             end = size if step else end
             left.append(lot if begin + wanted == 0 and end == size else lot.part(begin + wanted, end))
         if end < size:

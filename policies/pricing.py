@@ -98,9 +98,7 @@ class Pricing:
         for replica, exact_h in zip(offer.held, self.history.ages_h[offer.name], strict=True):
             phase = replica.phase
             wait_h = 0.0 if phase is ready else about(max(0.0, self.launch_h - exact_h))
-            # `about`, written out: there are as many as replicas.
-            parts = 60 if exact_h < FINE_H else 4
-            terms = (round(exact_h * parts) / parts if exact_h < MOST_H else MOST_H), wait_h, phase
+            terms = about(exact_h), wait_h, phase
             if terms in alike:
                 alike[terms].append(replica)
             else:

@@ -36,7 +36,7 @@ class Rent(NamedTuple):
         """USD/h; infinite where nothing of it can be used."""
         ready_h = age_h + wait_h
         end_h = ready_h + use_h
-        refund_h = self.refund_h if self.refund_h < end_h else end_h  # noqa: FURB136, called for every lot
+        refund_h = min(self.refund_h, end_h)
         marked = wait_h > 0 or refund_h > age_h
         held_h, taken_h, survival = 0.0, 0.0, 1.0
         waited_h, refunded_h, begin = 0.0, 0.0, age_h

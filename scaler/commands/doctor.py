@@ -86,7 +86,7 @@ async def _look_here(options: DoctorOptions, clock: Clock) -> tuple[bool, Sequen
 async def _look_at_cluster(options: DoctorOptions, clock: Clock) -> tuple[bool, Sequence[Line]]:
     from scaler.aws.client import open_aws
     from scaler.commands.controller_answers import url_of
-    from scaler.commands.doctor_checks.local_world import hear
+    from scaler.commands.doctor_checks.http_probes import hear
     from scaler.config.scalars import split_address
 
     settings = _settings(options)

@@ -92,8 +92,7 @@ def of_fleets(status: Json, fleets: Mapping[str, Json]) -> RenderableType:
             _mode(fleet),
             escape("; ".join(_why(stage) for stage in stages) or "no decision yet"),
         )
-    leads = "leads" if status.get("leading") else "stands by: another controller leads"
-    head = Text(f"headrace top  {status.get('identity', '')} {leads}, epoch {status.get('leader_epoch')}", style="bold")
+    head = Text(f"headrace top  {status.get('identity', '')} {_role(status)}", style="bold")
     return Group(head, table if fleets else Text("no fleet"))
 
 
@@ -108,8 +107,7 @@ def _why(stage: Json) -> str:
 def _title(name: str, status: Json) -> Text:
     decided_at_s = status.get("decided_at_s")
     decided = "no decision yet" if decided_at_s is None else f"decided {status['now_s'] - decided_at_s:.1f} s ago"
-    leads = "leads" if status.get("leading") else "stands by: another controller leads"
-    text = Text(f"headrace top  {name or '(no fleet yet)'}  {leads}, epoch {status.get('leader_epoch')}, {decided}")
+    text = Text(f"headrace top  {name or '(no fleet yet)'}  {_role(status)}, {decided}")
     text.stylize("bold")
     mode = _mode(status)
     if mode:
@@ -117,6 +115,11 @@ def _title(name: str, status: Json) -> Text:
     for fault in status.get("config", {}).get("faults", ()):
         text.append(f"\nconfiguration refused: {fault}", style="red")
     return text
+
+
+def _role(status: Json) -> str:
+    leads = "leads" if status.get("leading") else "stands by: another controller leads"
+    return f"{leads}, epoch {status.get('leader_epoch')}"
 
 
 def _mode(status: Json) -> str:

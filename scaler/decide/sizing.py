@@ -66,6 +66,6 @@ def ask(world: StageWorld, memory: StageMemory, policy: Registered) -> Wish:
             fresh_since_s=None if sizing.replicas is None else since_s,
             desired=memory.desired,
             observed=memory.observed,
-            policy=tuple([(name, sizing.memory[name]) for name in sorted(sizing.memory)]),
+            policy=tuple(sorted(sizing.memory.items())),
         ),
     )

@@ -19,8 +19,8 @@ from scaler.model.snapshot import ReplicaView
 def by_value(world: StageWorld, replica: ReplicaView) -> tuple[int, int, bool, float, float, str]:
     """Sorts replicas, the first to go first."""
     spot, reclaimed_at_s = world.risks[replica.pool, replica.offering_id]
-    launched_at_s = replica.launched_at_s
-    youth = math.inf if launched_at_s is None or not math.isfinite(launched_at_s) else launched_at_s
+    launched_at_s = finite(replica.launched_at_s)
+    youth = math.inf if launched_at_s is None else launched_at_s
     return (
         replica.unpublished_tokens,
         replica.running_units,

@@ -48,7 +48,7 @@ class _By(Generic[T]):
         return self._found.get(key, ())
 
     def newest(self, key: str) -> T | None:
-        found = self._found.get(key, ())
+        found = self.all(key)
         return found[0] if len(found) == 1 else max(found, key=lambda each: each.created_at_s, default=None)
 
 

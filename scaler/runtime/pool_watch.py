@@ -74,8 +74,8 @@ class PoolWatch:
         for name in self.observations.keys() - actors.keys():
             del self.observations[name]
             self.facts.pop(name, None)
-            self._slow.pop(name, None)
-        due = {name: actor for name, actor in actors.items() if not self._is_at_rest(name, actor)}
+        self._slow = {name: slow for name, slow in self._slow.items() if slow.actor is actors.get(name)}
+        due = {name: actor for name, actor in actors.items() if not self._is_at_rest(name)}
         self._under_way = {name: (actor, self._listing(name, actor, group)) for name, actor in due.items()}
         quick = [task for name, (_, task) in self._under_way.items() if name not in self._slow]
         if quick:
@@ -85,12 +85,9 @@ class PoolWatch:
             finally:
                 self._waited_for = False
 
-    def _is_at_rest(self, name: str, actor: PoolActor) -> bool:
+    def _is_at_rest(self, name: str) -> bool:
         slow = self._slow.get(name)
-        if slow is None or slow.actor is not actor:
-            self._slow.pop(name, None)
-            return False
-        return self._clock.monotonic_s() < slow.rests_until_s
+        return slow is not None and self._clock.monotonic_s() < slow.rests_until_s
 
     def _listing(self, name: str, actor: PoolActor, group: asyncio.TaskGroup) -> _Task:
         """The list that is being made of a pool; one by an actor that is no more is left to itself."""

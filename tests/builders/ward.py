@@ -7,7 +7,7 @@ from typing import Any
 from scaler.commands.doctor import look_at_fleet
 from scaler.commands.doctor_checks.base import Level, Line
 from scaler.commands.doctor_checks.cluster_world import Access
-from scaler.commands.doctor_checks.local_world import Heard
+from scaler.commands.doctor_checks.http_probes import Heard
 from scaler.commands.doctor_checks.rights import ACCESS_REVIEWS, SELF_REVIEWS
 from scaler.config.controller import Controller
 from scaler.config.crd import definition

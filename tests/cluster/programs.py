@@ -131,7 +131,7 @@ def _kwok(site: Site) -> Sequence[str]:
         "--manage-all-nodes=true",
         f"--server-address={site.at('kwok/server')}",
         f"--config={site.folder / 'kwok.yaml'}",
-        # As a kubelet: alive by its lease, a status only where it changes.
+        # Alive by its lease, as a kubelet; its status comes more often than a kubelet's: see tests/e2e/cluster/kubelet.py.
         "--node-lease-duration-seconds=40",
     )
 

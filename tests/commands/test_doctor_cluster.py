@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from scaler.commands.doctor_checks.base import Level, Line
+from scaler.commands.doctor_checks.http_probes import Heard
 from scaler.commands.doctor_checks.lease import look_at_lease
-from scaler.commands.doctor_checks.local_world import Heard
 from scaler.commands.doctor_checks.rights import Right, missing, who_asks
 from scaler.config.controller import Election
 from scaler.config.convert import job_settings

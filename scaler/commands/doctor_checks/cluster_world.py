@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from scaler.aws.contract import Aws
+from scaler.commands.doctor_checks.http_probes import Heard
 from scaler.commands.doctor_checks.lease import LeaseView, look_at_lease
-from scaler.commands.doctor_checks.local_world import Heard
 from scaler.config.controller import Controller, Election
 from scaler.config.custom_object import last_accepted, read_fleet
 from scaler.config.faults import ConfigError

@@ -1,11 +1,39 @@
 """The controller's address: whether it is the controller that answers there, whether it lives, and whether it leads."""
 
+import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from scaler.commands.controller_answers import Foreign, Status, Unanswered, read, read_status
 from scaler.commands.doctor_checks.base import Line, fail, not_looked, ok
-from scaler.commands.doctor_checks.local_world import Heard
 
 ABOUT = "HTTP of the controller"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """What came from an address. With `status` None nothing did, or nothing of ours; `why` says which."""
+
+    url: str
+    status: Status | None = None
+    why: str = ""
+    foreign: bool = False
+    probes: tuple[tuple[str, int, str], ...] = ()
+    """Path, HTTP status and text of the two probes."""
+
+
+async def hear(url: str | None) -> Heard:
+    """What the address says."""
+    if url is None:
+        return Heard(url="", why="it listens on any free port (spec.http.listen), which its log tells")
+    try:
+        status = await asyncio.to_thread(read_status, url)
+        probes = [(path, *await asyncio.to_thread(read, url, path)) for path in ("/healthz", "/readyz")]
+    except Unanswered as error:
+        return Heard(url=url, why=str(error))
+    except Foreign as error:
+        return Heard(url=url, why=str(error), foreign=True)
+    return Heard(url=url, status=status, probes=tuple(probes))
 
 
 def lines_of(heard: Heard, runs: bool) -> Sequence[Line]:

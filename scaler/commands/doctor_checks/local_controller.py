@@ -1,13 +1,11 @@
 """The controller on this machine: whether one runs, with which configuration, and what it decided last."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from scaler.commands.doctor_checks import http_probes
 from scaler.commands.doctor_checks.base import Line, fail, not_looked, ok, warn
-from scaler.commands.doctor_checks.local_world import LocalWorld
+from scaler.commands.doctor_checks.local_world import LocalWorld, may_create_in, nearest
 from scaler.commands.validate import summary
 from scaler.config.last_good import Start
 from scaler.model.plan import ReasonCode
@@ -43,7 +41,7 @@ async def controller(world: LocalWorld) -> Sequence[Line]:
     if world.leader is None:
         folder = world.files.folder
         lines = [warn(about, "none runs", f"headrace run -f {world.path}")]
-        if not _writable(folder):
+        if not may_create_in(nearest(folder)):
             lines.append(fail(f"state folder {folder}", "may not be written", "allow it, or set HEADRACE_STATE_DIR"))
     else:
         lines = [ok(about, f"process {world.leader} leads")]
@@ -85,8 +83,3 @@ _REMEDIES: Mapping[str, str] = {
     ReasonCode.HOLD_POOL_REFUSED: "do what the pool's line says",
     ReasonCode.HOLD_PARTIAL_LIST: "see the pool's line",
 }
-
-
-def _writable(folder: Path) -> bool:
-    there = next(each for each in (folder, *folder.parents) if each.exists())
-    return there.is_dir() and os.access(there, os.W_OK)

@@ -1,13 +1,12 @@
 """Pools of processes, and the notice files of this machine: looked at as they lie there, nothing is created or moved on."""
 
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from scaler.act.local import LocalPoolSettings
 from scaler.commands.doctor_checks.base import Line, fail, ok, warn
-from scaler.commands.doctor_checks.local_world import LocalWorld
+from scaler.commands.doctor_checks.local_world import LocalWorld, may_create_in, nearest
 from scaler.config.convert import to_spec
 from scaler.config.faults import ConfigError
 from scaler.interruptions.base import SourceHealth
@@ -46,8 +45,8 @@ def _pool(name: str, settings: LocalPoolSettings, offerings: Sequence[str]) -> I
         yield fail(
             about, f"its command {program!r} is no program that can be run", "install it, or name its whole path"
         )
-    folder = next(each for each in (state.root, *state.root.parents) if each.exists())
-    if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+    folder = nearest(state.root)
+    if not may_create_in(folder):
         yield fail(about, f"{folder} may not be written", "allow it, or name another stateDir")
         return
     try:

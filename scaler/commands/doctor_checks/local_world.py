@@ -1,28 +1,17 @@
 """A fleet on one machine, as `headrace run -f` would have it, and what its controller says, if one runs."""
 
-import asyncio
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from scaler.commands.controller_answers import Foreign, Status, Unanswered, read, read_status, url_of
+from scaler.commands.controller_answers import Status, url_of
+from scaler.commands.doctor_checks.http_probes import Heard, hear
 from scaler.config.convert import http_address
 from scaler.config.last_good import Start
 from scaler.config.schema import RolloutFleet
 from scaler.model.clock import Clock
 from scaler.runtime.daemon import StateFiles
 from scaler.runtime.leadership import holder
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
-    """What came from an address. With `status` None nothing did, or nothing of ours; `why` says which."""
-
-    url: str
-    status: Status | None = None
-    why: str = ""
-    foreign: bool = False
-    probes: tuple[tuple[str, int, str], ...] = ()
-    """Path, HTTP status and text of the two probes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,15 +49,11 @@ async def open_local(path: Path, start: Start, files: StateFiles, clock: Clock) 
     )
 
 
-async def hear(url: str | None) -> Heard:
-    """What the address says."""
-    if url is None:
-        return Heard(url="", why="it listens on any free port (spec.http.listen), which its log tells")
-    try:
-        status = await asyncio.to_thread(read_status, url)
-        probes = [(path, *await asyncio.to_thread(read, url, path)) for path in ("/healthz", "/readyz")]
-    except Unanswered as error:
-        return Heard(url=url, why=str(error))
-    except Foreign as error:
-        return Heard(url=url, why=str(error), foreign=True)
-    return Heard(url=url, status=status, probes=tuple(probes))
+def nearest(folder: Path) -> Path:
+    """The folder, or what there is of the way to it."""
+    return next(each for each in (folder, *folder.parents) if each.exists())
+
+
+def may_create_in(there: Path) -> bool:
+    """Whether we may make files in what there is."""
+    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from scaler.runtime.clock import SystemClock
@@ -33,13 +33,14 @@ def run(bench: str, nodes: int, more: Sequence[str] = (), *, quiet: bool = False
     """The command's end; its output is read where `quiet`, else shown."""
     sim = SimCloud(SystemClock(), 0, quick_cloud())
     leases = ["--node-lease-duration-seconds=400"] if nodes >= _MANY else []
-    with ExitStack() as bed:
-        folder = Path(bed.enter_context(tempfile.TemporaryDirectory(prefix="headrace-kubelet-")))
-        plane = ControlPlane(("kwok",), flags={"kwok": [*leases, *calm_kubelet(folder)]})
-        bed.enter_context(turn())
-        bed.enter_context(plane)
-        store, server = bed.enter_context(valkey_server()), bed.enter_context(serve(sim))
-        bed.enter_context(_prices(sim))
+    with (
+        tempfile.TemporaryDirectory(prefix="headrace-kubelet-") as folder,
+        turn(),
+        ControlPlane(("kwok",), flags={"kwok": [*leases, *calm_kubelet(Path(folder))]}) as plane,
+        valkey_server() as store,
+        serve(sim) as server,
+        _prices(sim),
+    ):
         env = {
             **os.environ,
             "KUBECONFIG": str(plane.kubeconfig),

@@ -14,6 +14,7 @@ were rightly given up. Without leases it starts whatever is bound, and tells a n
 keep an API server as busy as tens of thousands of real ones.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -36,9 +37,7 @@ def patient_kubelet(folder: Path) -> tuple[str, ...]:
         if spec["next"].get("delete"):
             spec["selector"]["matchExpressions"].append({"key": ".metadata.finalizers", "operator": "DoesNotExist"})
             spec["next"] = {"delete": True}
-    file = folder / "kubelet.yaml"
-    file.write_text(yaml.safe_dump_all(stages))
-    return (f"--config={file}",)
+    return _said(folder / "kubelet.yaml", stages)
 
 
 def calm_kubelet(folder: Path) -> tuple[str, ...]:
@@ -47,6 +46,9 @@ def calm_kubelet(folder: Path) -> tuple[str, ...]:
     stages = [yaml.safe_load((module / f"{name}.yaml").read_text()) for name in _NODE_STAGES]
     every_ms, at_most_ms = _UNCHANGED_EVERY_MS
     stages[1]["spec"]["delay"] = {"durationMilliseconds": every_ms, "jitterDurationMilliseconds": at_most_ms}
-    file = folder / "calm.yaml"
+    return _said(folder / "calm.yaml", stages)
+
+
+def _said(file: Path, stages: Sequence[object]) -> tuple[str, ...]:
     file.write_text(yaml.safe_dump_all(stages))
     return (f"--config={file}",)
