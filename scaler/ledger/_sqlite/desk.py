@@ -40,12 +40,14 @@ _BYTES = _HEADER_BYTES + SLOTS * _SLOT_BYTES
 """Sparse: only what was touched takes room."""
 _LAYOUT = 1
 _STORES_IN_ORDER = frozenset({"x86_64", "AMD64", "i686"})
-_VERSION, _MARKED_JOB, _MARKED_SEQ, _TURNS, _SEATS = range(5)
+_VERSION, _MARKED_JOB, _MARKED_SEQ, _TURNS, _SEATS, _HELD = range(6)
 _POSTED, _ANSWERED, _ANSWERING, _JOB, _REQUEST_BYTES, _REPLY_BYTES, _REPLY_SEQ, _DURABLE = range(
     SLOTS, 9 * SLOTS, SLOTS
 )
 """Where in the header, in words of eight bytes, each of the slots' numbers begins."""
 _DECLINED = (1 << 64) - 1
+_JOB_BITS = 24
+_FILE_MASK = (1 << 40) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +74,13 @@ class Answer:
 class Desk:
     """A client's place at the desk. To be opened under the writers' lock."""
 
-    def __init__(self, folder: Path, job: int, timeout_s: float) -> None:
+    def __init__(self, folder: Path, job: int, timeout_s: float, inode: int = 0) -> None:
         folder.mkdir(exist_ok=True)
         self._folder = folder
         self._bells: dict[int, int] = {}
         self._ticket = 0
+        self._of_file = (inode & _FILE_MASK) << _JOB_BITS
+        """Part of a slot's job: whoever has another file open under the same name has other jobs."""
         self._file = os.open(folder / "slots", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         if os.fstat(self._file).st_size < _BYTES:
             os.ftruncate(self._file, _BYTES)
@@ -131,17 +135,26 @@ class Desk:
         return Answer(self._memory[at : at + size], seq, durable=words[_DURABLE + slot] == ticket)
 
     @property
+    def held(self) -> bool:
+        """Whether somebody is doing calls, for all that is known here: trying the lock is hardly worth it."""
+        return self._words[_HELD] != 0
+
+    @property
     def turns(self) -> int:
         """Grows whenever a writer lets go of the lock."""
         return self._words[_TURNS]
 
     # What follows is for the holder of the writers' lock, and, in `synced` and `ring`, for who has done its work.
 
+    def hold(self) -> None:
+        """The holder is about to do calls. A mark that a killed one leaves goes with the next turn."""
+        self._words[_HELD] = 1
+
     def posts(self, job: int) -> list[Post]:
         """The calls of other clients of the job."""
         found = []
         for slot, ticket in self._waiting():
-            if self._words[_JOB + slot] != job:
+            if self._words[_JOB + slot] != self._of_file | job:
                 continue
             at = _HEADER_BYTES + slot * _SLOT_BYTES
             request = self._memory[at : at + self._words[_REQUEST_BYTES + slot]]
@@ -192,6 +205,7 @@ class Desk:
     def count_turn(self) -> None:
         """The holder is about to let go of the lock."""
         self._words[_TURNS] = (self._words[_TURNS] + 1) & _DECLINED
+        self._words[_HELD] = 0
 
     def ring_next(self) -> None:
         """Wake one whose call is not done yet: it will find the lock free."""
@@ -239,7 +253,7 @@ class Desk:
         # A ticket is never used again, not even by the next client of the slot.
         self._ticket = max(words[kind + slot] for kind in (_POSTED, _ANSWERED, _ANSWERING))
         words[_POSTED + slot] = 0
-        words[_JOB + slot] = job
+        words[_JOB + slot] = self._of_file | job
         self._ringing.register(self._bell(slot), select.EPOLLIN)
 
     def _waiting(self) -> list[tuple[int, int]]:

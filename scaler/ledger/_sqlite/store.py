@@ -53,9 +53,12 @@ class Store:
 
     _synced_seq = 0
     """The event up to which the log is known to be synced."""
+    _changes = 0
+    """Rows changed by this connection before the transaction in hand."""
 
     def __init__(self, path: Path, job: str, now_s: Callable[[], float], busy_timeout_s: float) -> None:
         self._path = path
+        self._file = str(path)
         self._job_name = job
         self._now_s = now_s
         self._busy_timeout_s = busy_timeout_s
@@ -82,13 +85,29 @@ class Store:
 
         Durable when this returns, and so is everything that the answer rests on.
         """
-        with translated():
-            self._check_file()
-            if not self._sidecar.turn.try_lock():
+        # Here and below no context managers: in a call of one unit they would cost as much as a statement each.
+        try:
+            if self._desk.held or not self._sidecar.turn.try_lock():
                 reply = self._have_it_done(request)
                 if reply is not None:
                     return reply
+            self._hold_newest()
             return self._do(request)
+        except sqlite3.DatabaseError as error:
+            raise_as_agreed(error)
+            raise
+
+    def _hold_newest(self) -> None:
+        """With the lock: have it on the file that is there now. A client that only posts need not look."""
+        is_newest = False
+        try:
+            is_newest = self._file_id() == self._opened
+        finally:
+            if not is_newest:
+                self._let_go()
+        if not is_newest:
+            self._reopen()
+            self._sidecar.turn.wait()
 
     def _have_it_done(self, request: calls.Told) -> calls.Told | None:
         """Wait at the desk. None: the lock is ours, and the call still to be done."""
@@ -152,6 +171,7 @@ class Store:
         posts: Sequence[Post] = ()
         try:
             try:
+                self._desk.hold()
                 if not alone:
                     posts = self._desk.posts(self._job)
                 tx, reply = self._transact(request, posts)
@@ -184,29 +204,47 @@ class Store:
         return tx, reply
 
     def _answer_all(self, request: calls.Told, posts: Sequence[Post]) -> tuple[Transaction, calls.Told]:
-        with self._transaction() as tx:
+        tx = self._begin()
+        try:
             reply = calls.answer(tx, request)
             replies = [calls.packed(calls.answer(tx, calls.unpacked(post.request))) for post in posts]
             if posts and not self._desk.prepare(posts, replies, self._job, tx.counters.seq):
                 raise LedgerUnavailable("an answer is too long to lie on the desk")
+            self._commit(tx)
+        except BaseException:
+            self._undo()
+            raise
         return tx, reply
 
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
         """With the lock: all or nothing of what is done inside."""
+        tx = self._begin()
+        try:
+            yield tx
+            self._commit(tx)
+        except BaseException:
+            self._undo()
+            raise
+
+    def _begin(self) -> Transaction:
         self._desk.settle(self._settled_seq)
         self._db.execute("BEGIN IMMEDIATE")
-        changes = self._db.total_changes
         try:
-            tx = self._begun()
-            yield tx
-            tx.finish()
-            self._db.execute("COMMIT")
+            self._changes = self._db.total_changes
+            return self._begun()
         except BaseException:
-            self.cache.clear()
-            self._roll_back()
+            self._undo()
             raise
-        tx.changed = self._db.total_changes != changes
+
+    def _commit(self, tx: Transaction) -> None:
+        tx.finish()
+        self._db.execute("COMMIT")
+        tx.changed = self._db.total_changes != self._changes
+
+    def _undo(self) -> None:
+        self.cache.clear()
+        self._roll_back()
 
     def _note(self, tx: Transaction) -> None:
         self._sidecar.note(self._job, tx.counters.store_epoch, tx.counters.fence)
@@ -267,7 +305,7 @@ class Store:
 
     def _file_id(self) -> tuple[int, int]:
         try:
-            found = os.stat(self._path)  # noqa: PTH116 - in every write; pathlib takes three times as long
+            found = os.stat(self._file)  # noqa: PTH116 - in every write; pathlib takes three times as long
         except FileNotFoundError as error:
             raise LedgerUnavailable(f"{self._path} is gone") from error
         return found.st_dev, found.st_ino
@@ -288,7 +326,7 @@ class Store:
                 opened = self._file_id()
                 self._job = self._find_job()
                 self.objects = FolderStore(self._beside("objects") / str(self._job))
-                self._desk = Desk(self._beside("desk"), self._job, self._busy_timeout_s)
+                self._desk = Desk(self._beside("desk"), self._job, self._busy_timeout_s, opened[1])
                 stack.callback(self._desk.close)
                 self._desk.settle(self._settled_seq)
                 self._raise_epochs()
@@ -385,10 +423,15 @@ def translated() -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        # Extended codes keep the primary one in their lowest byte.
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in _AWAY_CODES:
-            raise LedgerUnavailable(f"SQLite: {error}") from error
-        if code in _REFUSED_CODES:
-            raise LedgerRefused(f"SQLite: {error}") from error
+        raise_as_agreed(error)
         raise
+
+
+def raise_as_agreed(error: sqlite3.DatabaseError) -> None:
+    """Raise the contract's error for what SQLite says of the store; return where it is a mistake of ours."""
+    # Extended codes keep the primary one in their lowest byte.
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in _AWAY_CODES:
+        raise LedgerUnavailable(f"SQLite: {error}") from error
+    if code in _REFUSED_CODES:
+        raise LedgerRefused(f"SQLite: {error}") from error
