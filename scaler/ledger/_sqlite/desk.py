@@ -119,8 +119,10 @@ class Desk:
         """Wait for the own bell."""
         if not self._ringing.poll(timeout_s, 1):
             return False
-        with contextlib.suppress(BlockingIOError):
+        try:  # noqa: SIM105 - with `suppress` this would take twice as long
             os.read(self._bells[self._slot or 0], 64)
+        except BlockingIOError:
+            pass
         return True
 
     def answer(self, ticket: int) -> Answer | None:
@@ -270,8 +272,10 @@ class Desk:
 
     def _ring(self, slot: int) -> None:
         # A bell that is full of rings has not been heard yet, and will be.
-        with contextlib.suppress(BlockingIOError):
+        try:  # noqa: SIM105 - as above
             os.write(self._bell(slot), b"!")
+        except BlockingIOError:
+            pass
 
     def _bell(self, slot: int) -> int:
         if slot not in self._bells:

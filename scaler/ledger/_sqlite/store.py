@@ -125,11 +125,15 @@ class Store:
     def _await_answer(self, ticket: int) -> Answer | None:
         desk, turn = self._desk, self._sidecar.turn
         idle_s, turns = 0.0, desk.turns
+        # Only a hint: a try that is spared here is made up for when the holder rings, or at the first look.
+        may_be_free = not desk.held
         while (answer := desk.answer(ticket)) is None:
-            if turn.try_lock():
+            if may_be_free and turn.try_lock():
                 if self._is_open(ticket):
                     return None
-            elif not desk.rung(LOOK_AGAIN_S):
+                continue
+            may_be_free = True
+            if not desk.rung(LOOK_AGAIN_S):
                 idle_s, turns = idle_s + LOOK_AGAIN_S if desk.turns == turns else 0.0, desk.turns
                 if idle_s >= turn.timeout_s:
                     raise turn.held_too_long()
