@@ -43,6 +43,9 @@ PackedCommit = tuple[int, int, int, int, int]
 _UnitRow = tuple[int, int, int, int, int | None, int | None]
 """What `_FIND` finds: place in the group, state, attempt, published, oldest, tokens (None before it was committed)."""
 
+_JUST_COMMITTED: _UnitRow = (0, COMMITTED, 0, 0, None, 0)
+"""What a call finds when it commits a unit twice."""
+
 
 class GroupCommits(NamedTuple):
     """What a call commits of one group under one token. The samples are encoded already, where no lock is held."""
@@ -152,11 +155,12 @@ def _accept(tx: Transaction, group: GroupCommits, outcomes: list[CommitOutcome])
         row = units.get(place)
         if row is None:
             continue
-        if row[_TOKENS] is not None or place in accepted.places:
+        if row[_TOKENS] is not None:
             outcomes[at] = CommitOutcome.ALREADY
         elif valid and row[_STATE] in _COMMITTABLE:
             outcomes[at] = CommitOutcome.COMMITTED
             accepted.add(row, tokens, version)
+            units[place] = _JUST_COMMITTED
     return accepted if accepted.places else None
 
 

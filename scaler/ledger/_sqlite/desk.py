@@ -11,7 +11,8 @@ Invariants
   leaves a mark that says which event its transaction ends with, and the next holder, whoever it is, looks whether that
   event is there: either the answers are confirmed then, or the calls are still posted. Neither is lost or done twice.
 * A client believes an answer when it is marked as durable too, or when it has synced the log itself.
-* A bell is only a hint: a client also looks by itself.
+* A bell is only a hint: a client also looks by itself. So is the word that somebody is doing calls: it spares others a
+  try of the lock, and they try all the same once they were rung or have waited.
 * What is here is worth nothing once its clients are gone; it is never synced, and whose slot it is (a lock on the slot's
   bell) falls with its client.
 
@@ -72,7 +73,7 @@ class Answer:
 
 
 class Desk:
-    """A client's place at the desk. To be opened under the writers' lock."""
+    """A client's place at the desk. To be opened under the writers' lock; `inode` is that of the file that it has open."""
 
     def __init__(self, folder: Path, job: int, timeout_s: float, inode: int = 0) -> None:
         folder.mkdir(exist_ok=True)
@@ -140,6 +141,11 @@ class Desk:
     def held(self) -> bool:
         """Whether somebody is doing calls, for all that is known here: trying the lock is hardly worth it."""
         return self._words[_HELD] != 0
+
+    @property
+    def marked(self) -> bool:
+        """Whether there is something to settle; with the lock."""
+        return self._words[_MARKED_JOB] != 0
 
     @property
     def turns(self) -> int:

@@ -12,7 +12,8 @@ Invariants
   log. SQLite itself (`NORMAL`) syncs the log before it folds it back, and the database before it starts the log anew.
 * A database behind its sidecar, or with one that cannot be trusted, gets a higher store epoch in every job, before any
   call: leases are void, and trainer epochs and batch numbers start beyond all that the lost history may have given away.
-* A database file that was exchanged under a running client is noticed at its next write.
+* A database file that was exchanged under a running client is noticed at its next write. No client does the calls of one
+  that has another file open.
 """
 
 # ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
@@ -37,6 +38,8 @@ from scaler.ledger.history import EventKind
 LOST_HISTORY_GAP = 1 << 20
 """Trainer epochs and batch numbers are raised by this with the store epoch: a checkpoint may name some that are lost."""
 _CHECKPOINT_PAGES = 4000
+_NOWHERE = (0, 0)
+"""No file is open: an exchanged one could not be opened yet."""
 _AWAY_CODES = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
@@ -87,18 +90,22 @@ class Store:
         """
         # Here and below no context managers: in a call of one unit they would cost as much as a statement each.
         try:
+            if self._opened == _NOWHERE:
+                self._reopen()
             if self._desk.held or not self._sidecar.turn.try_lock():
                 reply = self._have_it_done(request)
                 if reply is not None:
                     return reply
-            self._hold_newest()
             return self._do(request)
         except sqlite3.DatabaseError as error:
             raise_as_agreed(error)
             raise
 
     def _hold_newest(self) -> None:
-        """With the lock: have it on the file that is there now. A client that only posts need not look."""
+        """With the lock: have it on the file that is there now.
+
+        Whoever only posts need not look: a call is done by a client that has the same file open, and has looked.
+        """
         is_newest = False
         try:
             is_newest = self._file_id() == self._opened
@@ -143,7 +150,9 @@ class Store:
         """With the lock, which is kept only if so: whether the own call is still to be done."""
         is_open = False
         try:
-            self._desk.settle(self._settled_seq)
+            # What a killed holder has left is for those to settle who see the file it wrote to.
+            if not self._desk.marked or self._file_id() == self._opened:
+                self._desk.settle(self._settled_seq)
             if self._desk.answer(ticket) is None:
                 self._desk.take_back(ticket)
                 is_open = True
@@ -172,6 +181,7 @@ class Store:
 
     def _do(self, request: calls.Told, *, alone: bool = False) -> calls.Told:
         """With the lock, which is given up: do a call, and those that are posted along with it."""
+        self._hold_newest()
         posts: Sequence[Post] = ()
         try:
             try:
@@ -317,7 +327,7 @@ class Store:
     def _reopen(self) -> None:
         self.close()
         self.cache.clear()
-        self._opened = (0, 0)
+        self._opened = _NOWHERE
         self._open(may_create=False)
 
     def _open(self, *, may_create: bool) -> None:
