@@ -162,7 +162,7 @@ class Sample:
     @property
     def oldest_version(self) -> int:
         """The oldest policy version in the sample: what staleness counts from."""
-        return min((span.version for span in self.spans), default=0)
+        return min([span.version for span in self.spans], default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

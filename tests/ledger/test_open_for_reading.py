@@ -1,12 +1,13 @@
 """An audit leaves no trace: a ledger opened for reading is neither created nor changed."""
 
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from scaler.commands.audit import audit_ledger
-from scaler.ledger.contract import LedgerRefused
+from scaler.ledger.contract import Ledger, LedgerRefused
 from scaler.ledger.registry import open_for_reading, open_ledger
 from scaler.model.job import JobSettings, WorkerIdentity
 
@@ -57,9 +58,18 @@ def test_what_is_no_ledger_is_refused_and_left_alone(
     assert capsys.readouterr().err.startswith(str(file))
 
 
-def test_a_ledger_opened_for_reading_refuses_writes(ledger_file: Path) -> None:
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda ledger: ledger.attach_trainer("t"),
+        lambda ledger: ledger.lease("w", 1, 60.0),
+        lambda ledger: ledger.commit("w", []),
+    ],
+    ids=["attach", "lease", "commit"],
+)
+def test_a_ledger_opened_for_reading_refuses_writes(ledger_file: Path, write: Callable[[Ledger], object]) -> None:
     ledger = open_for_reading(f"sqlite://{ledger_file}", "job")
     with pytest.raises(LedgerRefused, match="opened for reading"):
-        ledger.attach_trainer("t")
+        write(ledger)
     assert len(ledger.workers()) == 1
     ledger.close()

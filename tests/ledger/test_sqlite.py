@@ -27,7 +27,7 @@ from tests.builders.ledger import (
     run_units,
     settings,
 )
-from tests.builders.sqlite_ledger import begin
+from tests.builders.sqlite_ledger import back_up, begin, restore
 
 # --- opening ----------------------------------------------------------------------------------------------------------
 
@@ -187,20 +187,6 @@ def test_settings_that_were_rolled_back_are_not_remembered(path: Path, monkeypat
 # --- backups ----------------------------------------------------------------------------------------------------------
 
 
-def back_up(path: Path, to: Path) -> None:
-    source, target = sqlite3.connect(path), sqlite3.connect(to)
-    source.backup(target)
-    source.close()
-    target.close()
-
-
-def restore(path: Path, backup: Path) -> None:
-    for leftover in (f"{path}-wal", f"{path}-shm"):
-        Path(leftover).unlink(missing_ok=True)
-    shutil.copy(backup, path.with_suffix(".new"))
-    path.with_suffix(".new").replace(path)
-
-
 def test_opening_again_changes_nothing(path: Path) -> None:
     first = begin(path)
     (lease, _) = lease_all(first, "w1", 2)
@@ -286,6 +272,20 @@ def test_a_file_exchanged_under_a_client_is_noticed_at_its_next_write(path: Path
 
     assert ledger.commit("w1", [commit_of(lease)]) == (CommitOutcome.REFUSED,)
     assert ledger.stats().store_epoch == 2
+
+
+def test_a_file_exchanged_for_something_else_is_refused_until_a_ledger_is_back(path: Path) -> None:
+    ledger = begin(path)
+    back_up(path, path.with_suffix(".backup"))
+    make_text(path.with_suffix(".text"))
+    restore(path, path.with_suffix(".text"))
+
+    for _ in range(2):
+        with pytest.raises(LedgerRefused):
+            lease_all(ledger, "w1", 1)
+
+    restore(path, path.with_suffix(".backup"))
+    assert len(lease_all(ledger, "w1", 1)) == 1
 
 
 def test_a_file_that_is_gone_is_not_made_anew_under_a_client(path: Path) -> None:

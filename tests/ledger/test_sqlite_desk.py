@@ -22,6 +22,7 @@ from scaler.ledger.history import EventKind
 from scaler.ledger.sqlite import SqliteLedger, open_path
 from scaler.model.work import Lease
 from tests.builders.ledger import TTL_S, commit_of, groups, identity, lease_all, settings
+from tests.builders.sqlite_ledger import back_up, restore
 
 PROCESSES = get_context("fork")
 
@@ -170,6 +171,26 @@ def test_without_a_place_at_the_desk_calls_are_done_all_the_same(path: Path) -> 
 
     for desk in seated:
         desk.close()
+
+
+def test_a_holder_does_not_do_the_call_of_a_client_that_has_another_file_open(path: Path) -> None:
+    ledger, other = begin(path), open_path(path, "job")
+    back_up(path, path.with_suffix(".backup"))
+    restore(path, path.with_suffix(".backup"))
+    ledger.expire()  # a write, which sees the other file
+    store = ledger._store
+
+    with ThreadPoolExecutor(1) as pool:
+        store._sidecar.turn.wait()
+        theirs = pool.submit(lease_call(other, "w1"))
+        while not store._desk._waiting():
+            pass
+        assert store._desk.posts(store._job) == []
+        own = do_own(ledger, "w0")
+        assert len(set(units_of(own, theirs.result()))) == 4
+
+    assert ledger.stats().running == 4
+    assert audit(ledger).findings == ()
 
 
 # --- kill -9 of the holder --------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from scaler.ledger._sqlite.groups import drop_as_stale, drop_groups, sweep_stale
 from scaler.ledger._sqlite.objects import UnitObjects
 from scaler.ledger._sqlite.samples import read_samples
 from scaler.ledger._sqlite.schema import CONSUMED, DONE, READY, TAKEN
-from scaler.ledger._sqlite.specs import read_specs, unit_of
+from scaler.ledger._sqlite.specs import prompt_of, read_specs, unit_of
 from scaler.ledger._sqlite.transaction import Transaction
 from scaler.ledger.bodies import decode_sample, unpack
 from scaler.ledger.history import EventKind, Scalar
@@ -181,7 +181,8 @@ def _read_group(tx: Transaction, gid: int) -> GroupSamples:
     ).fetchall()
     specs, samples = read_specs(tx.db, [uid for uid, *_ in rows]), read_samples(tx, gid)
     units = tuple(
-        unit_of(tx.objects, uid, name, resume, spec) for (uid, name, resume, _), spec in zip(rows, specs, strict=True)
+        unit_of(uid, name, resume, spec, prompt_of(tx.objects, name, spec))
+        for (uid, name, resume, _), spec in zip(rows, specs, strict=True)
     )
     return GroupSamples(
         group_id=units[0].group_id,

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from scaler.ledger._sqlite import committing, granting
+from scaler.ledger._sqlite.fleet import control_of
 from scaler.ledger._sqlite.schema import INDEX_BITS
-from scaler.ledger._sqlite.specs import SpecRow, read_specs, unit_of
+from scaler.ledger._sqlite.specs import SpecRow, prompt_of, read_specs, unit_of
 from scaler.ledger._sqlite.transaction import ClientCache, Transaction, unit_id
 from scaler.ledger._sqlite.units import JournalRows, decode_journal, read_journal
 from scaler.ledger.bodies import ObjectStore
-from scaler.ledger.contract import Commit, CommitOutcome, Control, LeaseReply
+from scaler.ledger.contract import Commit, CommitOutcome, LeaseReply
 from scaler.model.work import FencingToken, Lease, Progress
 
 _NOTHING = Progress()
@@ -68,9 +69,10 @@ def lease_reply(objects: ObjectStore, cache: ClientCache, worker: str, reply: To
     for spec, name, members in told:
         # Whoever leases will name this group again, in heartbeats and in the commit.
         cache.note_gid(name, spec[0] >> INDEX_BITS)
+        prompt = prompt_of(objects, name, spec)
         for uid, resume, attempt, journal in members:
             lease = Lease(
-                unit=unit_of(objects, uid, name, resume, spec),
+                unit=unit_of(uid, name, resume, spec, prompt),
                 owner=worker,
                 fencing_token=fencing_token,
                 attempt=attempt,
@@ -78,7 +80,7 @@ def lease_reply(objects: ObjectStore, cache: ClientCache, worker: str, reply: To
                 progress=decode_journal(objects, unit_id(name, uid), journal) if journal else _NOTHING,
             )
             leases.append(lease)
-    return LeaseReply(leases=tuple(leases), control=_control(*orders))
+    return LeaseReply(leases=tuple(leases), control=control_of(orders))
 
 
 def commit_reply(reply: Told) -> tuple[CommitOutcome, ...]:
@@ -90,27 +92,15 @@ def _lease(tx: Transaction, worker: str, n: int, ttl_s: float) -> Told:
     grant = granting.grant(tx, worker, n, ttl_s)
     told: list[tuple[SpecRow, str, list[tuple[int, int, int, JournalRows]]]] = []
     last = None
-    for unit, spec in zip(grant.units, read_specs(tx.db, [unit.uid for unit in grant.units]), strict=True):
+    for (uid, _, attempts, published, name, resume), spec in zip(
+        grant.units, read_specs(tx.db, [unit[0] for unit in grant.units]), strict=True
+    ):
         if spec is not last:
-            told.append((spec, unit.name, []))
+            members: list[tuple[int, int, int, JournalRows]] = []
+            told.append((spec, name, members))
             last = spec
-        journal = read_journal(tx, unit.uid) if unit.published else ()
-        told[-1][2].append((unit.uid, unit.resume, unit.attempts + 1, journal))
-    control = grant.control
-    orders = (control.store_now_s, control.drain_deadline_s, control.drain_reason, control.abandon, control.version)
-    return (tx.counters.store_epoch, tx.counters.fence), grant.deadline_s, orders, told
-
-
-def _control(
-    now_s: float, drain_deadline_s: float | None, drain_reason: str | None, abandon: Sequence[str], version: int | None
-) -> Control:
-    return Control(
-        store_now_s=now_s,
-        drain_deadline_s=drain_deadline_s,
-        drain_reason=drain_reason,
-        abandon=tuple(abandon),
-        version=version,
-    )
+        members.append((uid, resume, attempts + 1, read_journal(tx, uid) if published else ()))
+    return (tx.counters.store_epoch, tx.counters.fence), grant.deadline_s, grant.orders, told
 
 
 def _commit(tx: Transaction, worker: str, count: int, told: Sequence[Told]) -> Told:

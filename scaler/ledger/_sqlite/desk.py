@@ -11,7 +11,8 @@ Invariants
   leaves a mark that says which event its transaction ends with, and the next holder, whoever it is, looks whether that
   event is there: either the answers are confirmed then, or the calls are still posted. Neither is lost or done twice.
 * A client believes an answer when it is marked as durable too, or when it has synced the log itself.
-* A bell is only a hint: a client also looks by itself.
+* A bell is only a hint: a client also looks by itself. So is the word that somebody is doing calls: it spares others a
+  try of the lock, and they try all the same once they were rung or have waited.
 * What is here is worth nothing once its clients are gone; it is never synced, and whose slot it is (a lock on the slot's
   bell) falls with its client.
 
@@ -40,12 +41,14 @@ _BYTES = _HEADER_BYTES + SLOTS * _SLOT_BYTES
 """Sparse: only what was touched takes room."""
 _LAYOUT = 1
 _STORES_IN_ORDER = frozenset({"x86_64", "AMD64", "i686"})
-_VERSION, _MARKED_JOB, _MARKED_SEQ, _TURNS, _SEATS = range(5)
+_VERSION, _MARKED_JOB, _MARKED_SEQ, _TURNS, _SEATS, _HELD = range(6)
 _POSTED, _ANSWERED, _ANSWERING, _JOB, _REQUEST_BYTES, _REPLY_BYTES, _REPLY_SEQ, _DURABLE = range(
     SLOTS, 9 * SLOTS, SLOTS
 )
 """Where in the header, in words of eight bytes, each of the slots' numbers begins."""
 _DECLINED = (1 << 64) - 1
+_JOB_BITS = 24
+_FILE_MASK = (1 << 40) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +73,15 @@ class Answer:
 
 
 class Desk:
-    """A client's place at the desk. To be opened under the writers' lock."""
+    """A client's place at the desk. To be opened under the writers' lock; `inode` is that of the file that it has open."""
 
-    def __init__(self, folder: Path, job: int, timeout_s: float) -> None:
+    def __init__(self, folder: Path, job: int, timeout_s: float, inode: int = 0) -> None:
         folder.mkdir(exist_ok=True)
         self._folder = folder
         self._bells: dict[int, int] = {}
         self._ticket = 0
+        self._of_file = (inode & _FILE_MASK) << _JOB_BITS
+        """Part of a slot's job: whoever has another file open under the same name has other jobs."""
         self._file = os.open(folder / "slots", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         if os.fstat(self._file).st_size < _BYTES:
             os.ftruncate(self._file, _BYTES)
@@ -115,8 +120,10 @@ class Desk:
         """Wait for the own bell."""
         if not self._ringing.poll(timeout_s, 1):
             return False
-        with contextlib.suppress(BlockingIOError):
+        try:  # noqa: SIM105 - with `suppress` this would take twice as long
             os.read(self._bells[self._slot or 0], 64)
+        except BlockingIOError:
+            pass
         return True
 
     def answer(self, ticket: int) -> Answer | None:
@@ -131,17 +138,31 @@ class Desk:
         return Answer(self._memory[at : at + size], seq, durable=words[_DURABLE + slot] == ticket)
 
     @property
+    def held(self) -> bool:
+        """Whether somebody is doing calls, for all that is known here: trying the lock is hardly worth it."""
+        return self._words[_HELD] != 0
+
+    @property
+    def marked(self) -> bool:
+        """Whether there is something to settle; with the lock."""
+        return self._words[_MARKED_JOB] != 0
+
+    @property
     def turns(self) -> int:
         """Grows whenever a writer lets go of the lock."""
         return self._words[_TURNS]
 
     # What follows is for the holder of the writers' lock, and, in `synced` and `ring`, for who has done its work.
 
+    def hold(self) -> None:
+        """The holder is about to do calls. A mark that a killed one leaves goes with the next turn."""
+        self._words[_HELD] = 1
+
     def posts(self, job: int) -> list[Post]:
         """The calls of other clients of the job."""
         found = []
         for slot, ticket in self._waiting():
-            if self._words[_JOB + slot] != job:
+            if self._words[_JOB + slot] != self._of_file | job:
                 continue
             at = _HEADER_BYTES + slot * _SLOT_BYTES
             request = self._memory[at : at + self._words[_REQUEST_BYTES + slot]]
@@ -192,6 +213,7 @@ class Desk:
     def count_turn(self) -> None:
         """The holder is about to let go of the lock."""
         self._words[_TURNS] = (self._words[_TURNS] + 1) & _DECLINED
+        self._words[_HELD] = 0
 
     def ring_next(self) -> None:
         """Wake one whose call is not done yet: it will find the lock free."""
@@ -239,7 +261,7 @@ class Desk:
         # A ticket is never used again, not even by the next client of the slot.
         self._ticket = max(words[kind + slot] for kind in (_POSTED, _ANSWERED, _ANSWERING))
         words[_POSTED + slot] = 0
-        words[_JOB + slot] = job
+        words[_JOB + slot] = self._of_file | job
         self._ringing.register(self._bell(slot), select.EPOLLIN)
 
     def _waiting(self) -> list[tuple[int, int]]:
@@ -256,8 +278,10 @@ class Desk:
 
     def _ring(self, slot: int) -> None:
         # A bell that is full of rings has not been heard yet, and will be.
-        with contextlib.suppress(BlockingIOError):
+        try:  # noqa: SIM105 - as above
             os.write(self._bell(slot), b"!")
+        except BlockingIOError:
+            pass
 
     def _bell(self, slot: int) -> int:
         if slot not in self._bells:

@@ -3,8 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from scaler.ledger._sqlite.returning import give_back_all
 from scaler.ledger._sqlite.schema import DROPPED, WORKER_BITS
@@ -19,8 +18,7 @@ GONE_SHOWN_S = 3600.0
 _NOT_READY = WorkerStatus(ready=False)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerRow:
+class WorkerRow(NamedTuple):
     """What every call of a worker needs to know of it."""
 
     wid: int
@@ -80,20 +78,30 @@ def note_commits(tx: Transaction, worker: str, samples: int) -> None:
         tx.db.execute(query, (samples, _row_id(tx, row.wid)))
 
 
-def control_of(
-    tx: Transaction, row: WorkerRow | None, abandon: Iterable[str] = (), lost: Iterable[str] = ()
-) -> Control:
+Orders = tuple[float, float | None, str | None, tuple[str, ...], int | None]
+"""Of `Control`, what the job and the worker's row say: store_now_s, drain_deadline_s, drain_reason, abandon, version."""
+
+
+def orders_of(tx: Transaction, row: WorkerRow | None, abandon: Iterable[str] = ()) -> Orders:
     """What a reply carries; `abandon` besides the units that the worker holds of groups dropped meanwhile."""
-    told = dict.fromkeys(abandon)
-    if row is not None and tx.counters.in_vain:
-        told.update(dict.fromkeys(_held_in_vain(tx, row.wid)))
+    told = tuple(abandon)
+    if row is None:
+        return tx.now_s, None, None, told, tx.counters.version
+    if tx.counters.in_vain:
+        told = tuple(dict.fromkeys((*told, *_held_in_vain(tx, row.wid))))
+    return tx.now_s, row.drain_deadline_s, row.drain_reason, told, tx.counters.version
+
+
+def control_of(orders: Orders, lost: Iterable[str] = ()) -> Control:
+    """The same as a reply has it."""
+    now_s, deadline_s, reason, abandon, version = orders
     return Control(
-        store_now_s=tx.now_s,
-        drain_deadline_s=None if row is None else row.drain_deadline_s,
-        drain_reason=None if row is None else row.drain_reason,
-        abandon=tuple(told),
+        store_now_s=now_s,
+        drain_deadline_s=deadline_s,
+        drain_reason=reason,
+        abandon=abandon,
         lost=tuple(lost),
-        version=tx.counters.version,
+        version=version,
     )
 
 

@@ -3,21 +3,17 @@
 # ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import groupby
-from operator import attrgetter
 from typing import NamedTuple
 
-from scaler.ledger._sqlite.fleet import WorkerRow, control_of, find_worker
+from scaler.ledger._sqlite.fleet import Orders, WorkerRow, find_worker, orders_of
 from scaler.ledger._sqlite.returning import end_back_offs, expire
 from scaler.ledger._sqlite.schema import FRESH, INDEX_BITS, INDEX_MASK, LEASED, PENDING
 from scaler.ledger._sqlite.transaction import Transaction, run_text
 from scaler.ledger._sqlite.units import runs
-from scaler.ledger.contract import Control
 from scaler.ledger.history import EventKind
 from scaler.ledger.rules import admissible
 
-_group = attrgetter("name")
+_LEASED_KEYS = ("fence", "attempt", "progress")
 _NEXT = (
     "SELECT uid, rank, attempt, published, name, resume FROM units"
     f" WHERE job = ? AND state = {PENDING} ORDER BY rank, uid LIMIT ?"
@@ -31,25 +27,17 @@ _GO_NEXT = (
 )
 
 
-class Taken(NamedTuple):
-    """A unit that was handed out, as it was before."""
-
-    uid: int
-    rank: int
-    """`FRESH` where no unit of its group was leased before."""
-    attempts: int
-    published: int
-    name: str
-    resume: int
+Taken = tuple[int, int, int, int, str, int]
+"""A unit that was handed out, as it was before: row id, rank (`FRESH` where no unit of its group was leased before),
+attempts, tokens published, name of its group, resume."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(NamedTuple):
     """What a lease call decided. Its fencing token is the job's newest."""
 
     deadline_s: float
     units: Sequence[Taken]
-    control: Control
+    orders: Orders
 
 
 def grant(tx: Transaction, worker: str, n: int, ttl_s: float) -> Grant:
@@ -60,7 +48,7 @@ def grant(tx: Transaction, worker: str, n: int, ttl_s: float) -> Grant:
     deadline_s = tx.now_s + ttl_s
     room = _room(tx, n)
     units = _hand_out(tx, row, room, deadline_s) if row is not None and row.may_lease and room > 0 else ()
-    return Grant(deadline_s, units, control_of(tx, row))
+    return Grant(deadline_s, units, orders_of(tx, row))
 
 
 def _room(tx: Transaction, n: int) -> int:
@@ -80,19 +68,18 @@ def _room(tx: Transaction, n: int) -> int:
 def _hand_out(tx: Transaction, row: WorkerRow, n: int, deadline_s: float) -> Sequence[Taken]:
     taken = _take(tx, row.wid, n, deadline_s)
     counters = tx.counters
-    fresh = [unit.uid for unit in taken if unit.rank == FRESH]
+    fresh = [uid for uid, rank, *_ in taken if rank == FRESH]
     counters.pending -= len(taken)
     counters.half_done -= len(taken) - len(fresh)
     if fresh:
         _admit(tx, fresh)
     counters.running += len(taken)
     counters.next_expiry_s = min(deadline_s, counters.next_expiry_s or deadline_s)
-    salvaged = [unit.published for unit in taken if unit.published]
-    counters.salvages += len(salvaged)
-    counters.salvaged_tokens += sum(salvaged)
-    fence = f"{counters.store_epoch}.{counters.fence}"
-    entries = [run_text(name, fence, _told(units)) for name, units in groupby(taken, key=_group)]
-    tx.record(EventKind.LEASED, entries, keys=("fence", "attempt", "progress"), worker=row.name)
+    salvaged = [published for _, _, _, published, _, _ in taken if published]
+    if salvaged:
+        counters.salvages += len(salvaged)
+        counters.salvaged_tokens += sum(salvaged)
+    tx.record(EventKind.LEASED, _entries(tx, taken), keys=_LEASED_KEYS, worker=row.name)
     return taken
 
 
@@ -102,18 +89,28 @@ def _take(tx: Transaction, wid: int, n: int, deadline_s: float) -> list[Taken]:
     counters = tx.counters
     counters.fence += 1
     counters.admitted += 1
-    taken = [Taken._make(row) for row in tx.db.execute(_NEXT, (tx.job, n))]
+    taken: list[Taken] = tx.db.execute(_NEXT, (tx.job, n)).fetchall()
     new = (wid, deadline_s, counters.store_epoch, counters.fence, counters.admitted)
-    tx.db.executemany(_LEASE, [(*new, *run) for run in runs([unit.uid for unit in taken])])
+    for first, last in runs([uid for uid, *_ in taken]):
+        tx.db.execute(_LEASE, (*new, first, last))
     return taken
 
 
 def _admit(tx: Transaction, fresh: Sequence[int]) -> None:
     """The groups of units that were leased first. Only the last can have been admitted in part: the rest of it goes next."""
-    gids = dict.fromkeys([uid >> INDEX_BITS for uid in fresh])
-    tx.db.executemany("UPDATE groups SET admitted = 1 WHERE gid = ?", [(gid,) for gid in gids])
+    for gid in dict.fromkeys([uid >> INDEX_BITS for uid in fresh]):
+        tx.db.execute("UPDATE groups SET admitted = 1 WHERE gid = ?", (gid,))
     tx.counters.half_done += tx.db.execute(_GO_NEXT, (tx.counters.admitted, fresh[-1])).rowcount
 
 
-def _told(units: Iterable[Taken]) -> list[int]:
-    return [number for unit in units for number in (unit.uid & INDEX_MASK, unit.attempts + 1, unit.published)]
+def _entries(tx: Transaction, taken: Iterable[Taken]) -> list[str]:
+    counters = tx.counters
+    told: list[tuple[str, list[int]]] = []
+    last = None
+    for uid, _, attempts, published, name, _ in taken:
+        if name != last:
+            numbers: list[int] = []
+            told.append((name, numbers))
+            last = name
+        numbers += (uid & INDEX_MASK, attempts + 1, published)
+    return [run_text(name, counters.store_epoch, counters.fence, numbers) for name, numbers in told]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from scaler.ledger._sqlite.fleet import control_of, note_heartbeat
+from scaler.ledger._sqlite.fleet import control_of, note_heartbeat, orders_of
 from scaler.ledger._sqlite.groups import drop_stale
 from scaler.ledger._sqlite.returning import give_back
 from scaler.ledger._sqlite.schema import (
@@ -34,7 +34,7 @@ def heartbeat(tx: Transaction, worker: str, beats: Sequence[Beat], status: Worke
         else:
             alive.append(unit)
     abandon += _extend(tx, alive, tx.now_s + ttl_s)
-    return control_of(tx, row, abandon=abandon, lost=lost)
+    return control_of(orders_of(tx, row, dict.fromkeys(abandon)), lost)
 
 
 def _extend(tx: Transaction, units: Sequence[UnitRow], deadline_s: float) -> list[str]:

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from scaler.ledger._sqlite import schema
+from scaler.ledger._sqlite import calls, schema
 from scaler.ledger._sqlite.store import Store, translated
 from scaler.ledger._sqlite.transaction import Transaction
 from scaler.ledger.bodies import FolderStore
@@ -19,6 +19,12 @@ class ReadStore(Store):
         """Refused."""
         self._refuse()
         yield self._begun()
+
+    def call(self, request: calls.Told) -> calls.Told:
+        """Refused."""
+        del request
+        self._refuse()
+        return ()
 
     def _refuse(self) -> None:
         raise LedgerRefused(f"{self._path} was opened for reading")

@@ -20,8 +20,16 @@ SampleRow = tuple[int, bytes, bytes]
 """The columns of `samples`."""
 
 
+def joined_samples(records: Sequence[tuple[int, bytes]]) -> tuple[bytes, bytes]:
+    """`parts` and `body` of a row with all of them; no parts where there is none, for an object or an impossible index."""
+    body = b"".join([record for _, record in records])
+    if any(index < 0 or object_key(record) for index, record in records):
+        return b"", body
+    return b"".join([_PART.pack(index, len(record)) for index, record in records]), body
+
+
 def sample_rows(gid: int, records: Sequence[tuple[int, bytes]]) -> list[SampleRow]:
-    """Rows for what a call brings of a group: index of each unit, and its sample as `bodies.pack` made it."""
+    """Rows for samples of a group: index of each unit, and its sample as `bodies.pack` made it."""
     together = [one for one in records if object_key(one[1]) is None]
     alone = [(one,) for one in records if object_key(one[1]) is not None] if len(together) < len(records) else ()
     return [_row(gid, members) for members in (together, *alone) if members]

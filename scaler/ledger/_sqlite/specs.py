@@ -61,21 +61,30 @@ def read_specs(db: sqlite3.Connection, uids: Iterable[int]) -> list[SpecRow]:
     return rows
 
 
-def unit_of(objects: ObjectStore, uid: int, name: str, resume: int, row: SpecRow) -> WorkUnit:
+Prompt = tuple[tuple[int, ...], dict[str, str]]
+"""Prompt and payload."""
+
+
+def prompt_of(objects: ObjectStore, name: str, row: SpecRow) -> Prompt:
+    """What the units of a row share; the row is of the group `name`."""
+    first, _, _, record = row
+    if object_key(record) is None:
+        return _decode_inline(record)
+    return decode_prompt(unpack(UnitObjects(objects, unit_id(name, first)), record))
+
+
+def unit_of(uid: int, name: str, resume: int, row: SpecRow, prompt: Prompt) -> WorkUnit:
     """A unit of the group `name`, and of the row that it is in."""
-    first, size, facts, record = row
+    first, size, facts, _ = row
     seed, max_tokens, time_bound_s = _FACTS.unpack_from(facts, (uid - first) * _FACTS.size)
     group_id, epoch = _split_name(name)
-    if object_key(record) is None:
-        prompt, payload = _decode_inline(record)
-    else:
-        prompt, payload = decode_prompt(unpack(UnitObjects(objects, unit_id(name, uid)), record))
+    tokens, payload = prompt
     return WorkUnit(
         group_id=group_id,
         group_epoch=epoch,
         sample_index=uid & INDEX_MASK,
         group_size=size,
-        prompt=prompt,
+        prompt=tokens,
         seed=seed,
         max_tokens=max_tokens,
         time_bound_s=time_bound_s,
@@ -88,7 +97,7 @@ _split_name = lru_cache(maxsize=1024)(split_name)
 
 
 @lru_cache(maxsize=128)
-def _decode_inline(record: bytes) -> tuple[tuple[int, ...], dict[str, str]]:
+def _decode_inline(record: bytes) -> Prompt:
     return decode_prompt(unpack(None, record))
 
 

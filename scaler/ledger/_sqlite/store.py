@@ -12,7 +12,8 @@ Invariants
   log. SQLite itself (`NORMAL`) syncs the log before it folds it back, and the database before it starts the log anew.
 * A database behind its sidecar, or with one that cannot be trusted, gets a higher store epoch in every job, before any
   call: leases are void, and trainer epochs and batch numbers start beyond all that the lost history may have given away.
-* A database file that was exchanged under a running client is noticed at its next write.
+* A database file that was exchanged under a running client is noticed at its next write. No client does the calls of one
+  that has another file open.
 """
 
 # ruff: noqa: S608 - what is put into these statements are numbers and column names of our own
@@ -37,6 +38,8 @@ from scaler.ledger.history import EventKind
 LOST_HISTORY_GAP = 1 << 20
 """Trainer epochs and batch numbers are raised by this with the store epoch: a checkpoint may name some that are lost."""
 _CHECKPOINT_PAGES = 4000
+_NOWHERE = (0, 0)
+"""No file is open: an exchanged one could not be opened yet."""
 _AWAY_CODES = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
@@ -53,9 +56,12 @@ class Store:
 
     _synced_seq = 0
     """The event up to which the log is known to be synced."""
+    _changes = 0
+    """Rows changed by this connection before the transaction in hand."""
 
     def __init__(self, path: Path, job: str, now_s: Callable[[], float], busy_timeout_s: float) -> None:
         self._path = path
+        self._file = str(path)
         self._job_name = job
         self._now_s = now_s
         self._busy_timeout_s = busy_timeout_s
@@ -82,13 +88,33 @@ class Store:
 
         Durable when this returns, and so is everything that the answer rests on.
         """
-        with translated():
-            self._check_file()
-            if not self._sidecar.turn.try_lock():
+        # Here and below no context managers: in a call of one unit they would cost as much as a statement each.
+        try:
+            if self._opened == _NOWHERE:
+                self._reopen()
+            if self._desk.held or not self._sidecar.turn.try_lock():
                 reply = self._have_it_done(request)
                 if reply is not None:
                     return reply
             return self._do(request)
+        except sqlite3.DatabaseError as error:
+            raise_as_agreed(error)
+            raise
+
+    def _hold_newest(self) -> None:
+        """With the lock: have it on the file that is there now.
+
+        Whoever only posts need not look: a call is done by a client that has the same file open, and has looked.
+        """
+        is_newest = False
+        try:
+            is_newest = self._file_id() == self._opened
+        finally:
+            if not is_newest:
+                self._let_go()
+        if not is_newest:
+            self._reopen()
+            self._sidecar.turn.wait()
 
     def _have_it_done(self, request: calls.Told) -> calls.Told | None:
         """Wait at the desk. None: the lock is ours, and the call still to be done."""
@@ -106,11 +132,15 @@ class Store:
     def _await_answer(self, ticket: int) -> Answer | None:
         desk, turn = self._desk, self._sidecar.turn
         idle_s, turns = 0.0, desk.turns
+        # Only a hint: a try that is spared here is made up for when the holder rings, or at the first look.
+        may_be_free = not desk.held
         while (answer := desk.answer(ticket)) is None:
-            if turn.try_lock():
+            if may_be_free and turn.try_lock():
                 if self._is_open(ticket):
                     return None
-            elif not desk.rung(LOOK_AGAIN_S):
+                continue
+            may_be_free = True
+            if not desk.rung(LOOK_AGAIN_S):
                 idle_s, turns = idle_s + LOOK_AGAIN_S if desk.turns == turns else 0.0, desk.turns
                 if idle_s >= turn.timeout_s:
                     raise turn.held_too_long()
@@ -120,7 +150,9 @@ class Store:
         """With the lock, which is kept only if so: whether the own call is still to be done."""
         is_open = False
         try:
-            self._desk.settle(self._settled_seq)
+            # What a killed holder has left is for those to settle who see the file it wrote to.
+            if not self._desk.marked or self._file_id() == self._opened:
+                self._desk.settle(self._settled_seq)
             if self._desk.answer(ticket) is None:
                 self._desk.take_back(ticket)
                 is_open = True
@@ -149,9 +181,11 @@ class Store:
 
     def _do(self, request: calls.Told, *, alone: bool = False) -> calls.Told:
         """With the lock, which is given up: do a call, and those that are posted along with it."""
+        self._hold_newest()
         posts: Sequence[Post] = ()
         try:
             try:
+                self._desk.hold()
                 if not alone:
                     posts = self._desk.posts(self._job)
                 tx, reply = self._transact(request, posts)
@@ -184,29 +218,47 @@ class Store:
         return tx, reply
 
     def _answer_all(self, request: calls.Told, posts: Sequence[Post]) -> tuple[Transaction, calls.Told]:
-        with self._transaction() as tx:
+        tx = self._begin()
+        try:
             reply = calls.answer(tx, request)
             replies = [calls.packed(calls.answer(tx, calls.unpacked(post.request))) for post in posts]
             if posts and not self._desk.prepare(posts, replies, self._job, tx.counters.seq):
                 raise LedgerUnavailable("an answer is too long to lie on the desk")
+            self._commit(tx)
+        except BaseException:
+            self._undo()
+            raise
         return tx, reply
 
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
         """With the lock: all or nothing of what is done inside."""
+        tx = self._begin()
+        try:
+            yield tx
+            self._commit(tx)
+        except BaseException:
+            self._undo()
+            raise
+
+    def _begin(self) -> Transaction:
         self._desk.settle(self._settled_seq)
         self._db.execute("BEGIN IMMEDIATE")
-        changes = self._db.total_changes
         try:
-            tx = self._begun()
-            yield tx
-            tx.finish()
-            self._db.execute("COMMIT")
+            self._changes = self._db.total_changes
+            return self._begun()
         except BaseException:
-            self.cache.clear()
-            self._roll_back()
+            self._undo()
             raise
-        tx.changed = self._db.total_changes != changes
+
+    def _commit(self, tx: Transaction) -> None:
+        tx.finish()
+        self._db.execute("COMMIT")
+        tx.changed = self._db.total_changes != self._changes
+
+    def _undo(self) -> None:
+        self.cache.clear()
+        self._roll_back()
 
     def _note(self, tx: Transaction) -> None:
         self._sidecar.note(self._job, tx.counters.store_epoch, tx.counters.fence)
@@ -267,7 +319,7 @@ class Store:
 
     def _file_id(self) -> tuple[int, int]:
         try:
-            found = os.stat(self._path)  # noqa: PTH116 - in every write; pathlib takes three times as long
+            found = os.stat(self._file)  # noqa: PTH116 - in every write; pathlib takes three times as long
         except FileNotFoundError as error:
             raise LedgerUnavailable(f"{self._path} is gone") from error
         return found.st_dev, found.st_ino
@@ -275,7 +327,7 @@ class Store:
     def _reopen(self) -> None:
         self.close()
         self.cache.clear()
-        self._opened = (0, 0)
+        self._opened = _NOWHERE
         self._open(may_create=False)
 
     def _open(self, *, may_create: bool) -> None:
@@ -288,7 +340,7 @@ class Store:
                 opened = self._file_id()
                 self._job = self._find_job()
                 self.objects = FolderStore(self._beside("objects") / str(self._job))
-                self._desk = Desk(self._beside("desk"), self._job, self._busy_timeout_s)
+                self._desk = Desk(self._beside("desk"), self._job, self._busy_timeout_s, opened[1])
                 stack.callback(self._desk.close)
                 self._desk.settle(self._settled_seq)
                 self._raise_epochs()
@@ -385,10 +437,15 @@ def translated() -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        # Extended codes keep the primary one in their lowest byte.
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in _AWAY_CODES:
-            raise LedgerUnavailable(f"SQLite: {error}") from error
-        if code in _REFUSED_CODES:
-            raise LedgerRefused(f"SQLite: {error}") from error
+        raise_as_agreed(error)
         raise
+
+
+def raise_as_agreed(error: sqlite3.DatabaseError) -> None:
+    """Raise the contract's error for what SQLite says of the store; return where it is a mistake of ours."""
+    # Extended codes keep the primary one in their lowest byte.
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in _AWAY_CODES:
+        raise LedgerUnavailable(f"SQLite: {error}") from error
+    if code in _REFUSED_CODES:
+        raise LedgerRefused(f"SQLite: {error}") from error

@@ -80,13 +80,13 @@ def _keys_text(keys: Sequence[str]) -> str:
     return _encode(keys)
 
 
-def run_text(name: str, fence: str, numbers: Sequence[int]) -> str:
-    """JSON of what an event tells of units of one group under one fence: `[name, fence, numbers]`.
+def run_text(name: str, store_epoch: int, fence: int, numbers: Sequence[int]) -> str:
+    """JSON of what an event tells of units of one group under one token: `[name, "store_epoch.fence", numbers]`.
 
     `numbers` are the index of a unit and the values of the event's keys after the fence, then those of the next unit.
     """
     # By hand: the library builds an encoder for every text. A list of integers as Python writes it is JSON.
-    return f'[{_quote(name)},"{fence}",{numbers}]'
+    return f'[{_quote(name)},"{store_epoch}.{fence}",{numbers}]'
 
 
 def _rendered(entry: Sequence[Scalar] | str) -> str:
@@ -159,10 +159,11 @@ class Transaction:
 
         Returns its sequence number.
         """
-        self.counters.seq += 1
+        self.counters.seq = seq = self.counters.seq + 1
         body = f"[{_encode(data) if data else '{}'},{_keys_text(keys)},[{','.join(map(_rendered, entries))}]]"
-        self._events.append((self.job << SEQ_BITS | self.counters.seq, self.now_s, kind.value, worker, body))
-        return self.counters.seq
+        # Not `kind.value`, which in Python 3.11 is a call of a property written in Python.
+        self._events.append((self.job << SEQ_BITS | seq, self.now_s, str(kind), worker, body))
+        return seq
 
     def finish(self) -> None:
         """Write the history, and the counters back, if they changed."""
