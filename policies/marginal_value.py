@@ -46,7 +46,7 @@ from policies.demand import AT_S, Averaging, Demand, admitted_samples, demand_ho
 from policies.expected_price import expected_prices
 from policies.long_run_cost import LearnFrom, Learnt, long_run_cost, trainer_usd_per_h
 from policies.merit import Market, in_merit_order, supply_of
-from policies.moves import moved, not_lowered
+from policies.moves import growth_was_refused, moved, not_lowered
 from policies.offer_history import HOUR_S, Learning, learn
 from policies.offers import Offer, offers
 from policies.pricing import Asked, Option, Pricing, name_of
@@ -138,7 +138,10 @@ def size(view: SizingInput, params: Params) -> Sizing:
     demand = read_demand(view, _averaging(params), admitted_samples(view.stage.signals))
     history = learn(view, known, _learning(params), since_s)
     memory = {**demand.memory, **history.sums, **priced.memory}
-    if demand.balance is None or not known:
+    assumed = demand.balance is None and not view.ready
+    if assumed:
+        demand = replace(demand, goodput=_assumed_goodput(params, known, demand))
+    if demand.balance is None:
         return _unmeasured(view, known, memory)
     supply = spot_supply(view, known, demand, _expectation(params))
     pricing = Pricing(
@@ -157,7 +160,7 @@ def size(view: SizingInput, params: Params) -> Sizing:
     cost = long_run_cost(view, known, demand, _learnt(params, supply), pricing.fresh_usd_per_h)
     scales = _scales(view, params, demand, pricing, _worth(params, known, demand, supply, cost.worth_usd_per_h))
     desk = _Desk(view=view, params=params, scales=scales, pricing=pricing)
-    sizing = desk.sizing(known, {**memory, **supply.memory, **cost.memory})
+    sizing = desk.sizing(known, memory if assumed else {**memory, **supply.memory, **cost.memory})
     return not_lowered(view, demand, sizing)
 
 
@@ -199,6 +202,17 @@ def _learnt(params: Params, supply: SpotSupply) -> Learnt:
         prior_s=params.lambda_prior_s,
         forget_s=params.lambda_forget_s,
     )
+
+
+def _assumed_goodput(params: Params, known: Sequence[Offer], demand: Demand) -> float | None:
+    """Before anything works: that of a fleet in balance whose rent at the cheapest price is the trainer's.
+
+    Nobody knows n* then, and the first groups come a launch and a whole generation later: a fleet of one would have the
+    trainer wait for that time twice. Workers that never give any cost no more than the trainer that waits for them.
+    """
+    if params.trainer_usd_per_h is None or not known:
+        return None
+    return demand.rate / max(1.0, params.trainer_usd_per_h / known[0].usd_per_h)
 
 
 def _unmeasured(view: SizingInput, known: Sequence[Offer], memory: Mapping[str, float]) -> Sizing:
@@ -274,7 +288,7 @@ class _Desk:
             self.view,
             _places(taken),
             self._releases(taken, left),
-            memory={**memory, WANTED: max(0.0, market.level(cheapest))},
+            memory={**memory, WANTED: max(0.0, market.level(cheapest))} ,
             reason=self._reason(supply_of(taken)),
             releases_first=True,
         )
@@ -302,6 +316,7 @@ class _Desk:
         idle = [option for option in left if not isinstance(option.items[0], Asked)]
         if not idle:
             return []
+        room = self._room_for(taken, idle)
         market = self._market(self.params.band_s)
         working = supply_of([option for option in taken if self._works(option)])
         held = supply_of([option for option in taken if not isinstance(option.items[0], Asked)])
@@ -312,7 +327,24 @@ class _Desk:
             held += needed * option.weight
             working += needed * option.weight if works else 0.0
             going += items[needed:] if needed else items
-        return [item for item in reversed(going) if not isinstance(item, Asked)]
+        return [item for item in reversed(going) if not isinstance(item, Asked)] or room
+
+    def _room_for(self, taken: Sequence[Option], idle: Sequence[Option]) -> list[ReplicaView]:
+        """Where guard rails allow no growth: the dearest, each for one that could be had in its place, if that pays.
+
+        What it saves while a shortage lasts is more than what is not made until the new one works.
+        """
+        if not growth_was_refused(self.view):
+            return []
+        pricing = self.pricing
+        missed_usd = self.scales.worth * pricing.launch_h
+        asked = [option.cost(i) for option in taken if isinstance(option.items[0], Asked) for i in range(len(option.items))]
+        held = [(option.cost(i), option.items[i]) for option in idle for i in range(len(option.items))]
+        return [
+            item
+            for (usd_per_h, item), new_usd_per_h in zip(reversed(held), asked, strict=False)
+            if not isinstance(item, Asked) and (usd_per_h - new_usd_per_h) * pricing.stand_in_h > missed_usd
+        ]
 
     def _works(self, option: Option) -> bool:
         """Ready; or granted, where the buffer holds what will be missing until then (`stock` has it taken off)."""

@@ -143,11 +143,14 @@ class Pricing:
         return self.use_h if offer.spot else self.stand_in_h
 
     def _askable(self, offer: Offer) -> int:
+        most = math.ceil(min(self.fleet_replicas, 1e4)) + 1
         if not self.refusals_count:
-            return math.ceil(min(self.fleet_replicas, 1e4)) + 1
+            return most
         requested = [replica.phase for replica in offer.held].count(ReplicaPhase.REQUESTED)
         if offer.view.refusals:
             return max(0, 1 - requested)
+        if not offer.spot:
+            return most
         return max(0, 2 + 2 * self.history.young[offer.name] - requested)
 
 

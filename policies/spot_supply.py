@@ -30,12 +30,13 @@ class SpotSupply:
 
     share: float
     short_since_s: float | None
-    averaged_s: float
+    averaged_s: float | None
+    """None: nothing was seen yet."""
 
     @property
     def memory(self) -> Mapping[str, float]:
         """To be kept for the next judgement, with what is wanted of spot (`WANTED`)."""
-        kept = {SHARE: self.share, AVERAGED_S: self.averaged_s}
+        kept = {} if self.averaged_s is None else {SHARE: self.share, AVERAGED_S: self.averaged_s}
         return kept if self.short_since_s is None else {**kept, SHORT_SINCE_S: self.short_since_s}
 
     def lasts_s(self, now_s: float, usual_s: float) -> float:
@@ -69,8 +70,9 @@ def spot_supply(view: SizingInput, known: Sequence[Offer], demand: Demand, expec
     seen_s = demand.elapsed_s
     if before is None or averaged_s is None:
         before, averaged_s = expected.ratio, expected.weight_s
-        new = not there and not any(offer.view.refusals for offer in spot)
-        seen_s = 0.0 if new else FIRST_S
+        if not there and not any(offer.view.refusals for offer in spot):
+            return SpotSupply(share=before, short_since_s=since_s, averaged_s=None)
+        seen_s = FIRST_S
     averaged_s = min(expected.forget_s, averaged_s + seen_s)
     share = min(1.0, there / wanted) if wanted > 0 else 1.0
     gain = min(1.0, seen_s / averaged_s) if averaged_s > 0 else 1.0
