@@ -84,6 +84,8 @@ class Params:
     expected_spot_weight_s: float = field(default=3600.0, metadata={"ge": 0.0})
     """How long a time of seeing that weighs as much as."""
     availability_forget_s: float = field(default=21600.0, metadata={"gt": 0.0})
+    availability_lasts_s: float = field(default=1800.0, metadata={"ge": 0.0})
+    """How long what spot gives stays about the same: seeing it for so long is one observation."""
     lambda_prior_s: float = field(default=43200.0, metadata={"gt": 0.0})
     """Learnt from spending: how long a time of full demand the start weighs as much as."""
     lambda_forget_s: float = field(default=259200.0, metadata={"gt": 0.0})
@@ -198,7 +200,7 @@ def _learnt(params: Params, supply: SpotSupply) -> Learnt:
         source=params.lambda_from,
         usd_per_sample=params.lambda_usd_per_sample,
         trainer_usd_per_h=params.trainer_usd_per_h,
-        share=supply.share,
+        share=supply.cautious(params.availability_lasts_s),
         prior_s=params.lambda_prior_s,
         forget_s=params.lambda_forget_s,
     )
