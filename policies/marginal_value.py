@@ -42,6 +42,7 @@ from enum import StrEnum
 from functools import cache
 
 from policies.base import Place, Sizing, SizingInput
+from policies.cold_start import started
 from policies.demand import AT_S, Averaging, Demand, admitted_samples, demand_hold, read_demand
 from policies.expected_price import expected_prices
 from policies.long_run_cost import LearnFrom, Learnt, long_run_cost, trainer_usd_per_h
@@ -127,6 +128,8 @@ class Params:
     rate_time_constant_s: float = field(default=300.0, metadata={"ge": 0.0})
     goodput_time_constant_s: float = field(default=10800.0, metadata={"ge": 0.0})
     initial_goodput_per_replica_per_s: float | None = field(default=None, metadata={"gt": 0.0})
+    goodput_settles_s: float = field(default=1200.0, metadata={"ge": 0.0})
+    """How long after its first samples a new fleet's goodput is too low yet."""
 
 
 def size(view: SizingInput, params: Params) -> Sizing:
@@ -137,12 +140,11 @@ def size(view: SizingInput, params: Params) -> Sizing:
     since_s = view.memory.get(AT_S, view.now_s)
     priced = expected_prices(offers(view), view.memory, view.now_s - since_s, params.price_time_constant_s)
     known = priced.offers
-    demand = read_demand(view, _averaging(params), admitted_samples(view.stage.signals))
+    measured = read_demand(view, _averaging(params), admitted_samples(view.stage.signals))
+    start = started(view, measured, known, params.trainer_usd_per_h, params.goodput_settles_s)
+    demand = start.demand
     history = learn(view, known, _learning(params), since_s)
     memory = {**demand.memory, **history.sums, **priced.memory}
-    assumed = demand.balance is None and not view.ready
-    if assumed:
-        demand = replace(demand, goodput=_assumed_goodput(params, known, demand))
     if demand.balance is None:
         return _unmeasured(view, known, memory)
     supply = spot_supply(view, known, demand, _expectation(params))
@@ -162,7 +164,7 @@ def size(view: SizingInput, params: Params) -> Sizing:
     cost = long_run_cost(view, known, demand, _learnt(params, supply), pricing.fresh_usd_per_h)
     scales = _scales(view, params, demand, pricing, _worth(params, known, demand, supply, cost.worth_usd_per_h))
     desk = _Desk(view=view, params=params, scales=scales, pricing=pricing)
-    sizing = desk.sizing(known, memory if assumed else {**memory, **supply.memory, **cost.memory})
+    sizing = desk.sizing(known, memory if start.cold else {**memory, **supply.memory, **cost.memory})
     return not_lowered(view, demand, sizing)
 
 
@@ -204,17 +206,6 @@ def _learnt(params: Params, supply: SpotSupply) -> Learnt:
         prior_s=params.lambda_prior_s,
         forget_s=params.lambda_forget_s,
     )
-
-
-def _assumed_goodput(params: Params, known: Sequence[Offer], demand: Demand) -> float | None:
-    """Before anything works: that of a fleet in balance whose rent at the cheapest price is the trainer's.
-
-    Nobody knows n* then, and the first groups come a launch and a whole generation later: a fleet of one would have the
-    trainer wait for that time twice. Workers that never give any cost no more than the trainer that waits for them.
-    """
-    if params.trainer_usd_per_h is None or not known:
-        return None
-    return demand.rate / max(1.0, params.trainer_usd_per_h / known[0].usd_per_h)
 
 
 def _unmeasured(view: SizingInput, known: Sequence[Offer], memory: Mapping[str, float]) -> Sizing:
@@ -290,7 +281,7 @@ class _Desk:
             self.view,
             _places(taken),
             self._releases(taken, left),
-            memory={**memory, WANTED: max(0.0, market.level(cheapest))} ,
+            memory={**memory, WANTED: max(0.0, market.level(cheapest))},
             reason=self._reason(supply_of(taken)),
             releases_first=True,
         )
