@@ -14,7 +14,7 @@ Memory: one number, or two. Where C is not declared there is nothing to begin wi
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from policies.base import SizingInput

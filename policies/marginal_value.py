@@ -22,10 +22,12 @@ above the same level with b* + `band_s` of consumption: the upper set-point, sin
 Tiers. Spot is reckoned to be used for `use_s`; capacity that is not taken back stands in for a shortage and is reckoned to be
 used for as long as the shortage has lasted (at least `shortage_s`): what has lasted will last, short dips are waited out.
 A dearer replica is left when a cheaper one fills its place in the row, and released when enough are READY without it, or
-granted while the buffer covers what they will not make until they are.
+granted while the buffer covers what they will not make until they are; or, where guard rails allow no growth, to make room.
 
-Refusals: an offering that refused is asked for one at a time, otherwise twice what it granted of late; a request counts as the
-share of requests that was granted there, so that several offerings are asked at once where refusals are likely.
+Refusals: a spot offering is asked for twice what it granted of late, any that refused for one at a time; a request counts as
+the share of requests that was granted there, so that several offerings are asked at once where refusals are likely.
+
+A fleet that begins with nothing is sized by what the trainer costs until its goodput can be told (`policies.cold_start`).
 
 Where the trainer's cost is not declared it is taken to be that of a fleet in balance at the cheapest price.
 Source: design section 5; the quantile is the newsvendor's, the row is the merit order of electricity markets.
@@ -86,7 +88,7 @@ class Params:
     """How long a time of seeing that weighs as much as."""
     availability_forget_s: float = field(default=21600.0, metadata={"gt": 0.0})
     availability_lasts_s: float = field(default=1800.0, metadata={"ge": 0.0})
-    """How long what spot gives stays about the same: seeing it for so long is one observation."""
+    """How long what spot gives stays about the same: so long a look at it is one observation. 0: the mean is certain."""
     lambda_prior_s: float = field(default=43200.0, metadata={"gt": 0.0})
     """Learnt from spending: how long a time of full demand the start weighs as much as."""
     lambda_forget_s: float = field(default=259200.0, metadata={"gt": 0.0})
@@ -202,7 +204,7 @@ def _learnt(params: Params, supply: SpotSupply) -> Learnt:
         source=params.lambda_from,
         usd_per_sample=params.lambda_usd_per_sample,
         trainer_usd_per_h=params.trainer_usd_per_h,
-        share=supply.cautious(params.availability_lasts_s),
+        share=supply.to_count_on(params.availability_lasts_s),
         prior_s=params.lambda_prior_s,
         forget_s=params.lambda_forget_s,
     )
@@ -309,7 +311,6 @@ class _Desk:
         idle = [option for option in left if not isinstance(option.items[0], Asked)]
         if not idle:
             return []
-        room = self._room_for(taken, idle)
         market = self._market(self.params.band_s)
         working = supply_of([option for option in taken if self._works(option)])
         held = supply_of([option for option in taken if not isinstance(option.items[0], Asked)])
@@ -320,23 +321,23 @@ class _Desk:
             held += needed * option.weight
             working += needed * option.weight if works else 0.0
             going += items[needed:] if needed else items
-        return [item for item in reversed(going) if not isinstance(item, Asked)] or room
+        return [item for item in reversed(going) if not isinstance(item, Asked)] or self._room(taken, idle)
 
-    def _room_for(self, taken: Sequence[Option], idle: Sequence[Option]) -> list[ReplicaView]:
-        """Where guard rails allow no growth: the dearest, each for one that could be had in its place, if that pays.
+    def _room(self, taken: Sequence[Option], idle: Sequence[Option]) -> list[ReplicaView]:
+        """Where guard rails allow no growth, nothing would ever be there to take over: so the dearest goes first.
 
-        What it saves while a shortage lasts is more than what is not made until the new one works.
+        Each for one that could be had, if what that saves as long as a shortage lasts is more than what is not made until
+        it works.
         """
         if not growth_was_refused(self.view):
             return []
-        pricing = self.pricing
-        missed_usd = self.scales.worth * pricing.launch_h
-        asked = [option.cost(i) for option in taken if isinstance(option.items[0], Asked) for i in range(len(option.items))]
-        held = [(option.cost(i), option.items[i]) for option in idle for i in range(len(option.items))]
+        least_usd_per_h = self.scales.worth * self.pricing.launch_h / self.pricing.stand_in_h
+        dearest = [pair for option in reversed(idle) for pair in reversed(_each(option))]
+        possible = [pair for option in taken for pair in _each(option) if isinstance(pair[1], Asked)]
         return [
             item
-            for (usd_per_h, item), new_usd_per_h in zip(reversed(held), asked, strict=False)
-            if not isinstance(item, Asked) and (usd_per_h - new_usd_per_h) * pricing.stand_in_h > missed_usd
+            for (usd_per_h, item), (new_usd_per_h, _) in zip(dearest, possible, strict=False)
+            if not isinstance(item, Asked) and usd_per_h - new_usd_per_h > least_usd_per_h
         ]
 
     def _works(self, option: Option) -> bool:
@@ -362,6 +363,11 @@ class _Desk:
                 ("stock_samples", scales.stock),
             ),
         )
+
+
+def _each(option: Option) -> list[tuple[float, ReplicaView | Asked]]:
+    """With what an hour of use costs."""
+    return [(option.cost(i), item) for i, item in enumerate(option.items)]
 
 
 def _places(taken: Sequence[Option]) -> list[Place]:

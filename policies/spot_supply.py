@@ -39,12 +39,15 @@ class SpotSupply:
         kept = {} if self.averaged_s is None else {SHARE: self.share, AVERAGED_S: self.averaged_s}
         return kept if self.short_since_s is None else {**kept, SHORT_SINCE_S: self.short_since_s}
 
-    def cautious(self, lasts_s: float) -> float:
-        """1 / E[1 / s]: what a sample costs without more than spot goes with 1 / s, and s was seen for a while only."""
-        if lasts_s <= 0:
+    def to_count_on(self, observation_s: float) -> float:
+        """1 / E[1 / s], since what a sample costs on spot alone goes with 1 / s, which a short look does not tell for sure.
+
+        s is Beta distributed, its mean known from n looks of `observation_s` each: (n s - 1) / (n - 1). 0: as if it were certain.
+        """
+        if observation_s <= 0:
             return self.share
-        seen = ((self.averaged_s or 0.0) / lasts_s)
-        return max(LEAST_SHARE, (seen * self.share - 1) / (seen - 1)) if seen > 1 else LEAST_SHARE
+        looks = (self.averaged_s or 0.0) / observation_s
+        return max(LEAST_SHARE, (looks * self.share - 1) / (looks - 1)) if looks > 1 else LEAST_SHARE
 
     def lasts_s(self, now_s: float, usual_s: float) -> float:
         """How long a shortage that is on, or begins now, is reckoned to last.
