@@ -30,13 +30,24 @@ class SpotSupply:
 
     share: float
     short_since_s: float | None
-    averaged_s: float
+    averaged_s: float | None
+    """None: nothing was seen yet."""
 
     @property
     def memory(self) -> Mapping[str, float]:
         """To be kept for the next judgement, with what is wanted of spot (`WANTED`)."""
-        kept = {SHARE: self.share, AVERAGED_S: self.averaged_s}
+        kept = {} if self.averaged_s is None else {SHARE: self.share, AVERAGED_S: self.averaged_s}
         return kept if self.short_since_s is None else {**kept, SHORT_SINCE_S: self.short_since_s}
+
+    def to_count_on(self, observation_s: float) -> float:
+        """1 / E[1 / s], since what a sample costs on spot alone goes with 1 / s, which a short look does not tell for sure.
+
+        s is Beta distributed, its mean known from n looks of `observation_s` each: (n s - 1) / (n - 1). 0: as if it were certain.
+        """
+        if observation_s <= 0:
+            return self.share
+        looks = (self.averaged_s or 0.0) / observation_s
+        return max(LEAST_SHARE, (looks * self.share - 1) / (looks - 1)) if looks > 1 else LEAST_SHARE
 
     def lasts_s(self, now_s: float, usual_s: float) -> float:
         """How long a shortage that is on, or begins now, is reckoned to last.
@@ -69,8 +80,9 @@ def spot_supply(view: SizingInput, known: Sequence[Offer], demand: Demand, expec
     seen_s = demand.elapsed_s
     if before is None or averaged_s is None:
         before, averaged_s = expected.ratio, expected.weight_s
-        new = not there and not any(offer.view.refusals for offer in spot)
-        seen_s = 0.0 if new else FIRST_S
+        if not there and not any(offer.view.refusals for offer in spot):
+            return SpotSupply(share=before, short_since_s=since_s, averaged_s=None)
+        seen_s = FIRST_S
     averaged_s = min(expected.forget_s, averaged_s + seen_s)
     share = min(1.0, there / wanted) if wanted > 0 else 1.0
     gain = min(1.0, seen_s / averaged_s) if averaged_s > 0 else 1.0

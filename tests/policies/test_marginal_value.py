@@ -15,7 +15,12 @@ from scaler.model.reading import MISSING
 from tests.builders.sizing import ALL, EAST, NORTH, ON_DEMAND, WEST, a_question, ask, held, leaving, places, seen
 from tests.builders.snapshots import NOW_S, fresh
 
-KNOWN: dict[str, Any] = {"trainer_usd_per_h": 60.0, "buffer_counts": False, "crowding_ratio": 0.0}
+KNOWN: dict[str, Any] = {
+    "trainer_usd_per_h": 60.0,
+    "buffer_counts": False,
+    "crowding_ratio": 0.0,
+    "availability_lasts_s": 0.0,
+}
 SCARCE = {"at_s": NOW_S - 10, "spot_share": 0.2, "share_averaged_s": 20_000.0, "short_since_s": NOW_S - 20_000}
 PLENTY = {"at_s": NOW_S - 10, "spot_share": 1.0, "share_averaged_s": 20_000.0}
 
@@ -50,7 +55,7 @@ def test_what_is_in_balance_stays() -> None:
 @pytest.mark.parametrize(
     ("memory", "bought"),
     [
-        pytest.param(SCARCE, {"any": 2}, id="spot has been scarce for long: a replica earns more than on-demand costs"),
+        pytest.param(SCARCE, {"any": 3}, id="spot has been scarce for long: a replica earns more than on-demand costs"),
         pytest.param(PLENTY, {}, id="spot has been plentiful: this shortage is waited out"),
     ],
 )
@@ -110,8 +115,37 @@ def test_the_buffer_moves_the_level(depth: float, wanted: int) -> None:
     assert (wish.replicas < 4) is (wanted < 4)
 
 
-def test_before_any_goodput_was_measured_it_asks_for_the_cheapest_one() -> None:
-    assert places(valued(goodput_per_replica_per_s=MISSING)) == {"east": 1}
+def test_a_short_look_at_spot_is_not_enough_to_do_without_on_demand() -> None:
+    """Half of four at 10 USD/h: a sample costs as much as if one earned some 27 USD/h, if half is what there will be."""
+
+    def bought(seen_s: float) -> dict[str, int]:
+        memory = {"at_s": NOW_S - 10, "spot_share": 0.5, "share_averaged_s": seen_s, "short_since_s": NOW_S - 40_000}
+        cautious = {"availability_lasts_s": 1800.0, "trainer_usd_per_h": 30.0}
+        return places(valued(held(EAST, 2), memory=memory, params=cautious, unusable=(EAST, WEST, NORTH)))
+
+    assert (bought(7200.0), bought(1e6)) == ({"any": 2}, {})
+
+
+def test_where_nothing_more_is_allowed_dear_replicas_make_room_for_cheap_ones() -> None:
+    """Else the cheap ones, which must work before the dear ones go, would never be asked for."""
+    refused: dict[str, Any] = {"desired": 4, "memory": SCARCE | {"wished_replicas": 6.0}}
+    allowed: dict[str, Any] = {"desired": 6, "memory": SCARCE | {"wished_replicas": 6.0}}
+    dear = held(ON_DEMAND, 4)
+
+    assert leaving(valued(dear, (EAST, ON_DEMAND), **refused)) == {"any": 2}
+    assert leaving(valued(dear, (EAST, ON_DEMAND), **allowed)) == {}
+    assert leaving(valued(held(WEST, 4), (EAST, WEST), **refused)) == {}, "two dollars do not pay for a launch"
+
+
+def test_a_new_fleet_is_as_large_as_the_trainer_is_dear() -> None:
+    """Six at 10 USD/h; where the trainer's cost is not known, one."""
+    unknown = {"trainer_usd_per_h": None}
+
+    assert places(valued(goodput_per_replica_per_s=MISSING)) == {"east": 2, "west": 2, "north": 2}
+    assert places(valued(goodput_per_replica_per_s=MISSING, params=unknown)) == {"east": 1}
+
+
+def test_what_was_there_before_any_goodput_was_measured_stays() -> None:
     assert valued(held(EAST, 3), goodput_per_replica_per_s=MISSING).replicas == 3
 
 
