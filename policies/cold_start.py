@@ -15,7 +15,7 @@ Memory: one number, or two. Where C is not declared there is nothing to begin wi
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from policies.base import SizingInput
 from policies.demand import GOODPUT, SINCE_S, Demand
@@ -25,8 +25,7 @@ COLD_S, GIVES_S = "cold_s", "gives_s"
 """Memory: since when a fleet is new, and since when it gives anything."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class Start(NamedTuple):
     """The demand as it is to be taken, and whether the fleet is new still."""
 
     demand: Demand
@@ -47,7 +46,7 @@ def started(
     memory = {key: value for key, value in demand.memory.items() if key not in {GOODPUT, SINCE_S}}
     memory |= {COLD_S: since_s} if math.isinf(gives_s) else {COLD_S: since_s, GIVES_S: gives_s}
     goodput = max(demand.goodput or 0.0, assumed)
-    return Start(demand=replace(demand, goodput=goodput, may_lower=False, memory=memory), cold=True)
+    return Start(demand=demand._replace(goodput=goodput, may_lower=False, memory=memory), cold=True)
 
 
 def _cold_since_s(view: SizingInput, demand: Demand) -> float | None:

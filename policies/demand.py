@@ -19,6 +19,7 @@ Non-goals: what to do with the number.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from policies.base import SizingInput
 from policies.ewma import remembered, smooth
@@ -44,8 +45,7 @@ class Averaging:
     initial_goodput_per_replica_per_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class Demand(NamedTuple):
     """Rates in samples/s. `goodput` None: never measured nor declared. `elapsed_s`: since the last judgement, 0 at first."""
 
     rate: float

@@ -8,17 +8,15 @@ Memory: one number for each offering with a price. Non-goals: what is charged (s
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from operator import attrgetter
+from typing import NamedTuple
 
 from policies.ewma import remembered, smooth
-from policies.offers import Offer
+from policies.offers import Offer, cheapest_first
 
 PRICE = "price:"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class Expected(NamedTuple):
     """Offers at their expected price, cheapest first, then by name; and what is to be remembered."""
 
     offers: tuple[Offer, ...]
@@ -29,14 +27,14 @@ def expected_prices(
     known: Sequence[Offer], memory: Mapping[str, float], elapsed_s: float, time_constant_s: float
 ) -> Expected:
     """The offers at their averages over `time_constant_s`, after prices that held for `elapsed_s`."""
-    averaged = [_at(offer, remembered(memory, PRICE + offer.name), elapsed_s, time_constant_s) for offer in known]
-    return Expected(
-        offers=tuple(sorted(averaged, key=attrgetter("usd_per_h", "key"))),
-        memory={PRICE + offer.name: offer.usd_per_h for offer in averaged},
-    )
-
-
-def _at(offer: Offer, before: float | None, elapsed_s: float, time_constant_s: float) -> Offer:
-    if before is None or before == offer.usd_per_h:
-        return offer
-    return offer._replace(usd_per_h=smooth(before, offer.usd_per_h, elapsed_s, time_constant_s))
+    averaged, prices = [], {}
+    for offer in known:
+        name = PRICE + offer.name
+        before, usd_per_h = remembered(memory, name), offer.usd_per_h
+        if before is None or before == usd_per_h:
+            averaged.append(offer)
+        else:
+            usd_per_h = smooth(before, usd_per_h, elapsed_s, time_constant_s)
+            averaged.append(offer._replace(usd_per_h=usd_per_h))
+        prices[name] = usd_per_h
+    return Expected(tuple(sorted(averaged, key=cheapest_first)), prices)

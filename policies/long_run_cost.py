@@ -21,8 +21,8 @@ Memory: at most three numbers.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from policies.base import SizingInput
 from policies.demand import Demand
@@ -42,8 +42,7 @@ class LearnFrom(StrEnum):
     SPENDING = "spending"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Learnt:
+class Learnt(NamedTuple):
     """How lambda is learnt. `trainer_usd_per_h` None: unknown."""
 
     source: LearnFrom
@@ -56,8 +55,7 @@ class Learnt:
     forget_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LongRunCost:
+class LongRunCost(NamedTuple):
     """lambda * g, which is what an hour of a needed replica earns (USD/h), and what is to be remembered."""
 
     worth_usd_per_h: float

@@ -41,7 +41,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cache
+from typing import NamedTuple
 
 from policies.base import Place, Sizing, SizingInput
 from policies.cold_start import started
@@ -146,8 +146,8 @@ def size(view: SizingInput, params: Params) -> Sizing:
     start = started(view, measured, known, params.trainer_usd_per_h, params.goodput_settles_s)
     demand = start.demand
     history = learn(view, known, _learning(params), since_s)
-    memory = {**demand.memory, **history.sums, **priced.memory}
-    if demand.balance is None:
+    memory = {**history.sums, **demand.memory, **priced.memory}
+    if demand.balance is None or not known:
         return _unmeasured(view, known, memory)
     supply = spot_supply(view, known, demand, _expectation(params))
     pricing = Pricing(
@@ -162,11 +162,15 @@ def size(view: SizingInput, params: Params) -> Sizing:
         keep_ratio=params.stand_in_keep_ratio,
         refunds_count=params.refunds_count,
         refusals_count=params.refusals_count,
+        rents={},
+        fresh={},
     )
     cost = long_run_cost(view, known, demand, _learnt(params, supply), pricing.fresh_usd_per_h)
     scales = _scales(view, params, demand, pricing, _worth(params, known, demand, supply, cost.worth_usd_per_h))
     desk = _Desk(view=view, params=params, scales=scales, pricing=pricing)
-    sizing = desk.sizing(known, memory if start.cold else {**memory, **supply.memory, **cost.memory})
+    if not start.cold:
+        memory |= {**supply.memory, **cost.memory}
+    sizing = desk.sizing(known, memory)
     return not_lowered(view, demand, sizing)
 
 
@@ -226,8 +230,7 @@ def _worth(params: Params, known: Sequence[Offer], demand: Demand, supply: SpotS
     return (trainer + sum(rents)) / len(rents)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Scales:
+class _Scales(NamedTuple):
     """The numbers of the formula. Samples, samples/s, USD/h."""
 
     rate: float
@@ -266,8 +269,7 @@ def _reach(view: SizingInput) -> float:
     return max(in_training, admitted_samples(signals) - running - in_training)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Desk:
+class _Desk(NamedTuple):
     """Says what to take and what to leave."""
 
     view: SizingInput
@@ -275,33 +277,40 @@ class _Desk:
     scales: _Scales
     pricing: Pricing
 
-    def sizing(self, known: Sequence[Offer], memory: Mapping[str, float]) -> Sizing:
+    def sizing(self, known: Sequence[Offer], memory: dict[str, float]) -> Sizing:
+        """`memory`: what is to be remembered, and is added to."""
         market = self._market(0.0)
         taken, left = in_merit_order(self.pricing.options(known), market, name_of)
-        cheapest = min((offer.usd_per_h for offer in known if offer.spot), default=0.0)
+        cheapest = min([offer.usd_per_h for offer in known if offer.spot], default=0.0)
+        memory[WANTED] = max(0.0, market.level(cheapest))
         return moved(
             self.view,
             _places(taken),
             self._releases(taken, left),
-            memory={**memory, WANTED: max(0.0, market.level(cheapest))},
+            memory=memory,
             reason=self._reason(supply_of(taken)),
             releases_first=True,
         )
 
     def _market(self, more_depth_s: float) -> Market:
         """`more_depth_s`: how much deeper a buffer is wanted, in seconds of full consumption."""
-        scales, params, balance = self.scales, self.params, self.scales.balance
-        within = scales.goodput * params.horizon_s
+        params, balance = self.params, self.scales.balance
+        rate, goodput, stock, reach, worth = self.scales
+        within, most, more = goodput * params.horizon_s, reach * MOST_STOCK_RATIO, more_depth_s * rate
+        depth_s, counts = params.shortage_depth_s, params.buffer_counts
+        known: dict[float, float] = {}
 
-        @cache  # many lots cost the same
         def level(usd_per_h: float) -> float:
-            if not params.buffer_counts or usd_per_h <= 0:
+            if not counts or usd_per_h <= 0:
                 return balance
-            wanted_s = params.shortage_depth_s * math.log(scales.worth / usd_per_h) if scales.worth > 0 else 0.0
-            wanted = min(scales.reach * MOST_STOCK_RATIO, wanted_s * scales.rate) + more_depth_s * scales.rate
-            return balance + (min(wanted, scales.reach) - scales.stock) / within
+            found = known.get(usd_per_h)  # many lots cost the same
+            if found is None:
+                wanted_s = depth_s * math.log(worth / usd_per_h) if worth > 0 else 0.0
+                wanted = min(most, wanted_s * rate) + more
+                found = known[usd_per_h] = balance + (min(wanted, reach) - stock) / within
+            return found
 
-        return Market(worth_usd_per_h=scales.worth, level=level)
+        return Market(worth, level)
 
     def _releases(self, taken: Sequence[Option], left: Sequence[Option]) -> list[ReplicaView]:
         """Of those that nothing is bought for any more: what is not needed even at the upper set-point, dearest first.

@@ -20,7 +20,6 @@ Invariants: order of the input does not matter, nor how the alike are parted int
 import math
 from bisect import insort
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -48,8 +47,7 @@ class Lot(NamedTuple, Generic[T]):
         return Lot(self.items[begin:end], self.usd_per_h, self.weight, self.step_usd_per_h, self.begin + begin)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Market:
+class Market(NamedTuple):
     """What replicas are worth."""
 
     worth_usd_per_h: float
@@ -82,7 +80,8 @@ def in_merit_order(
 ) -> tuple[list[Lot[T]], list[Lot[T]]]:
     """(taken, left), both in order, in lots or parts of them. `name`: who comes first of those that cost the same."""
     supply, taken, left, left_weight = 0.0, [], [], math.inf
-    row = sorted([(lot.cost(0), name(lot.items[0]), i, 0) for i, lot in enumerate(lots)])
+    begun = enumerate(lots)
+    row = sorted([(usd_per_h + step * begin, name(items[0]), i, 0) for i, (items, usd_per_h, _, step, begin) in begun])
     for place, (usd_per_h, _, i, begin) in enumerate(row, 1):
         lot = lots[i]
         items, _, weight, step, _ = lot

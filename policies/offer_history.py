@@ -12,11 +12,11 @@ Non-goals: losses without notice (about 1 %) are not seen here; they show as dem
 """
 
 import math
-from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import pairwise
+from functools import lru_cache, partial
+from typing import NamedTuple
 
 from policies.base import SizingInput
 from policies.offers import Offer
@@ -51,8 +51,7 @@ class Learning:
     answers_forget_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class History(NamedTuple):
     """See the module's docstring."""
 
     learning: Learning
@@ -67,15 +66,17 @@ class History:
         """By age bucket; zeros where the cloud does not take back."""
         if not offer.spot:
             return NEVER_PER_H
-        pot, weight, sums = _pot(self.learning, offer), self.learning.prior_weight_h, self.sums
+        pot, weight, of = _pot(self.learning, offer), self.learning.prior_weight_h, self.sums.get
         if math.isinf(weight):
             return PRIOR_PER_H if self.learning.by_age else (MEAN_PRIOR_PER_H,) * len(PRIOR_PER_H)
-        taken = [sums.get(name, 0.0) for name in _names(TAKEN, pot)]
-        hours = [sums.get(name, 0.0) for name in _names(SEEN, pot)]
         if self.learning.by_age:
-            by_age = zip(PRIOR_PER_H, taken, hours, strict=True)
-            return tuple([(weight * prior + seen) / (weight + exposed) for prior, seen, exposed in by_age])
-        return ((weight * MEAN_PRIOR_PER_H + sum(taken)) / (weight + sum(hours)),) * len(PRIOR_PER_H)
+            by_age = _by_age(pot)
+            return tuple(
+                [(weight * prior + of(taken, 0.0)) / (weight + of(seen, 0.0)) for prior, taken, seen in by_age]
+            )
+        all_taken = sum([of(name, 0.0) for name in _names(TAKEN, pot)])
+        hours = sum([of(name, 0.0) for name in _names(SEEN, pot)])
+        return ((weight * MEAN_PRIOR_PER_H + all_taken) / (weight + hours),) * len(PRIOR_PER_H)
 
     def grant_ratio(self, offer: Offer) -> float:
         """Share of the requests that bring an instance, as of late."""
@@ -93,33 +94,33 @@ def _mean_prior() -> float:
 MEAN_PRIOR_PER_H = _mean_prior()
 
 
-def bucket_of(age_h: float) -> int:
-    """The age bucket of an age."""
-    return bisect_right(AGE_BOUNDS_H, age_h)
+bucket_of: Callable[[float], int] = partial(bisect_right, AGE_BOUNDS_H)
+"""The age bucket of an age (hours)."""
 
 
 def age_h(replica: ReplicaView, now_s: float) -> float:
     """Hours since its instance was launched; 0 where that is unknown."""
-    launched_at_s = replica.launched_at_s
-    if launched_at_s is None or not math.isfinite(launched_at_s) or not replica.instance_ids or launched_at_s > now_s:
-        return 0.0
-    return (now_s - launched_at_s) / HOUR_S
+    at_s = replica.launched_at_s
+    return (now_s - at_s) / HOUR_S if replica.instance_ids and at_s is not None and -math.inf < at_s <= now_s else 0.0
 
 
 def learn(view: SizingInput, known: Sequence[Offer], learning: Learning, since_s: float) -> History:
     """The history after what happened between `since_s` and now."""
-    elapsed_s = max(0.0, view.now_s - since_s)
-    spot = [offer for offer in known if offer.spot]
-    ages_h = {offer.name: [age_h(replica, view.now_s) for replica in offer.held] for offer in known}
-    counts = {offer.name: _by_bucket(offer, ages_h[offer.name]) if offer.held else NONE_YET for offer in known}
+    now_s, elapsed_s = view.now_s, max(0.0, view.now_s - since_s)
+    spot, hours = [offer for offer in known if offer.spot], elapsed_s / HOUR_S
     sums = _faded(view.memory, tuple([offer.name for offer in spot]), learning, elapsed_s)
-    for offer in spot:
-        if offer.held:
-            _see(sums, counts[offer.name], _pot(learning, offer), elapsed_s)
-        _answers(sums, offer, since_s)
+    ages_h: dict[str, Sequence[float]] = {}
+    young: dict[str, int] = {}
+    for offer in known:
+        held, name = offer.held, offer.name
+        ages = ages_h[name] = [age_h(replica, now_s) for replica in held]
+        counts = _by_bucket(held, ages) if held else NONE_YET
+        young[name] = counts[0]
+        if offer.spot:
+            _see(sums, counts, _pot(learning, offer), hours)
+            _answers(sums, offer, since_s)
     _count_taken(sums, view, spot, learning, since_s)
-    young = {name: of_age[0] for name, of_age in counts.items()}
-    return History(learning=learning, sums=sums, ages_h=ages_h, young=young)
+    return History(learning, sums, ages_h, young)
 
 
 def _pot(learning: Learning, offer: Offer) -> str:
@@ -132,15 +133,21 @@ def _faded(
     """What is remembered of these offerings, and of all together."""
     keep = math.exp(-elapsed_s / learning.forget_s)
     keep_answers = math.exp(-elapsed_s / learning.answers_forget_s)
-    by_age = _by_age(names)
-    return {name: value * (keep if by_age[name] else keep_answers) for name, value in memory.items() if name in by_age}
+    aged = _sums_of(names)
+    return {name: value * (keep if aged[name] else keep_answers) for name, value in memory.items() if name in aged}
 
 
 @lru_cache(maxsize=256)  # the same offerings are there judgement after judgement
-def _by_age(offers: tuple[str, ...]) -> Mapping[str, bool]:
+def _sums_of(offers: tuple[str, ...]) -> Mapping[str, bool]:
     """Whether it is a sum by age, of each sum that these offers may have."""
     ages = {name: True for pot in (*offers, EVERY) for kind in (SEEN, TAKEN) for name in _names(kind, pot)}
     return ages | {kind + offer: False for offer in offers for kind in (GRANTED, REFUSED)}
+
+
+@lru_cache(maxsize=_MOST_NAMES)
+def _by_age(pot: str) -> tuple[tuple[float, str, str], ...]:
+    """By age bucket: the prior, and where interruptions and exposure are summed."""
+    return tuple(zip(PRIOR_PER_H, _names(TAKEN, pot), _names(SEEN, pot), strict=True))
 
 
 @lru_cache(maxsize=_MOST_NAMES)
@@ -149,17 +156,16 @@ def _names(kind: str, pot: str) -> tuple[str, ...]:
     return tuple(f"{kind}{bucket}:{pot}" for bucket in range(len(PRIOR_PER_H)))
 
 
-def _by_bucket(offer: Offer, ages_h: Sequence[float]) -> Sequence[int]:
+def _by_bucket(held: Sequence[ReplicaView], ages_h: Sequence[float]) -> Sequence[int]:
     """How many instances of each age there are."""
-    ages = sorted(ages_h)
-    younger = [0, *[bisect_left(ages, bound) for bound in AGE_BOUNDS_H], len(ages)]
-    counts = [until - before for before, until in pairwise(younger)]
-    counts[0] -= [replica.instance_ids for replica in offer.held].count(())
+    counts = [0] * len(PRIOR_PER_H)
+    for age in ages_h:
+        counts[bucket_of(age)] += 1
+    counts[0] -= [replica.instance_ids for replica in held].count(())
     return counts
 
 
-def _see(sums: dict[str, float], counts: Sequence[int], pot: str, elapsed_s: float) -> None:
-    hours = elapsed_s / HOUR_S
+def _see(sums: dict[str, float], counts: Sequence[int], pot: str, hours: float) -> None:
     for name, count in zip(_names(SEEN, pot), counts, strict=True):
         if count:
             sums[name] = sums.get(name, 0.0) + count * hours
@@ -167,7 +173,8 @@ def _see(sums: dict[str, float], counts: Sequence[int], pot: str, elapsed_s: flo
 
 def _answers(sums: dict[str, float], offer: Offer, since_s: float) -> None:
     """Grants show as young instances; of several refusals since then the last one shows."""
-    granted = len([r for r in offer.held if r.instance_ids and (r.launched_at_s or 0.0) > since_s])
+    held = offer.held
+    granted = len([r for r in held if r.instance_ids and (r.launched_at_s or 0.0) > since_s]) if held else 0
     refused_at_s = offer.view.refused_at_s
     if granted:
         sums[GRANTED + offer.name] = sums.get(GRANTED + offer.name, 0.0) + granted
@@ -178,8 +185,9 @@ def _answers(sums: dict[str, float], offer: Offer, since_s: float) -> None:
 def _count_taken(
     sums: dict[str, float], view: SizingInput, spot: Sequence[Offer], learning: Learning, since_s: float
 ) -> None:
-    by_key = {offer.key: offer for offer in spot}
-    for replica in view.stage.replicas:
+    noticed = [replica for replica in view.stage.replicas if replica.notice is not None]
+    by_key = {offer.key: offer for offer in spot} if noticed else {}
+    for replica in noticed:
         notice = replica.notice
         if notice is None or notice.kind is not NoticeKind.SPOT_INTERRUPTION:
             continue

@@ -18,6 +18,9 @@ Key: TypeAlias = tuple[str, str]
 """(pool, offering id)."""
 
 
+_BY_ID = attrgetter("replica_id")
+
+
 class Offer(NamedTuple):
     """An offering, and the replicas of it that count, in order of id. A named tuple: all are made anew in every judgement."""
 
@@ -48,39 +51,60 @@ class Offer(NamedTuple):
         return Place(pool=self.key[0], offering_id=self.key[1], replicas=replicas)
 
 
+cheapest_first = attrgetter("usd_per_h", "key")
+"""Sorts offers; by name where they cost the same."""
+
+
 def offers(view: SizingInput) -> tuple[Offer, ...]:
     """Every offering with a price, cheapest first, then by name."""
     usable = {(pool, seen.offering.offering_id): seen for pool, seen in view.usable}
     held: dict[Key, list[ReplicaView]] = {}
     for replica in view.counting:
-        held.setdefault((replica.pool, replica.offering_id), []).append(replica)
+        key = replica.pool, replica.offering_id
+        if key in held:
+            held[key].append(replica)
+        else:
+            held[key] = [replica]
     nodes, found = view.nodes_per_replica, []
-    for key, seen in (_known(view) | usable).items():
-        offering = seen.offering
-        if 0 <= offering.price_usd_per_h < math.inf:
-            usd_per_h = offering.price_usd_per_h * nodes.get(key[0], 1)
-            spot = offering.capacity_type is CapacityType.SPOT
-            there = tuple(sorted(held[key], key=attrgetter("replica_id"))) if key in held else ()
-            found.append(Offer(key, "/".join(key), seen, spot, usd_per_h, key in usable, there))
-    return tuple(sorted(found, key=attrgetter("usd_per_h", "key")))
+    for key, bare in _known(view, usable).items():
+        _, name, seen, spot, usd_per_h, _, _ = bare
+        if 0 <= usd_per_h < math.inf:
+            mine = tuple(sorted(held[key], key=_BY_ID)) if key in held else ()
+            found.append(Offer(key, name, seen, spot, usd_per_h * nodes.get(key[0], 1), key in usable, mine))
+    return tuple(sorted(found, key=cheapest_first))
 
 
-def _known(view: SizingInput) -> dict[Key, OfferingView]:
-    """What the pools show; of two that contradict each other always the same one."""
-    found: dict[Key, OfferingView] = {}
+def _known(view: SizingInput, usable: Mapping[Key, OfferingView]) -> dict[Key, Offer]:
+    """What may be asked for as it is there, the rest as the pools show it; of two that contradict each other always the same."""
+    found: dict[Key, Offer] = {}
     for pool in view.stage.pools:
-        for key, seen in _listed(pool.name, pool.offerings).items():
-            found[key] = seen if key not in found else min(found[key], seen, key=repr)
+        listed = _listed(pool.name, pool.offerings)
+        if found.keys().isdisjoint(listed):
+            found |= listed
+        else:
+            found |= {key: min(found.get(key, bare), bare, key=repr) for key, bare in listed.items()}
+    for key, seen in usable.items():
+        if key not in found or found[key].view is not seen:
+            found[key] = _bare(key, seen)
     return found
 
 
 @for_same
-def _listed(pool: str, offerings: tuple[OfferingView, ...]) -> Mapping[Key, OfferingView]:
-    found: dict[Key, OfferingView] = {}
+def _listed(pool: str, offerings: tuple[OfferingView, ...]) -> Mapping[Key, Offer]:
+    """Lists change rarely, and are looked at in every judgement."""
+    found: dict[Key, Offer] = {}
     for seen in offerings:
         key = pool, seen.offering.offering_id
-        found[key] = seen if key not in found else min(found[key], seen, key=repr)
+        bare = _bare(key, seen)
+        found[key] = min(found[key], bare, key=repr) if key in found else bare
     return found
+
+
+def _bare(key: Key, seen: OfferingView) -> Offer:
+    """An offering by itself: what one node costs, and nothing held."""
+    offering = seen.offering
+    spot = offering.capacity_type is CapacityType.SPOT
+    return Offer(key, "/".join(key), seen, spot, offering.price_usd_per_h, usable=False, held=())
 
 
 def replicas_of(chosen: Iterable[Offer]) -> list[ReplicaView]:

@@ -16,8 +16,7 @@ Non-goals: how many replicas are wanted.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
@@ -49,8 +48,7 @@ def name_of(item: ReplicaView | Asked) -> str:
     return f"~{item.offer.name}" if isinstance(item, Asked) else item.replica_id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pricing:
+class Pricing(NamedTuple):
     """See the module's docstring. Times in hours."""
 
     now_s: float
@@ -64,19 +62,20 @@ class Pricing:
     keep_ratio: float
     refunds_count: bool
     refusals_count: bool
-    rents: dict[str, Rent] = field(default_factory=dict)
-    """Kept: each offering is asked for its terms more than once, and for what a new replica costs."""
-    fresh: dict[str, float] = field(default_factory=dict)
+    rents: dict[str, Rent]
+    """Empty at first. Kept: each offering is asked for its terms more than once, and for what a new replica costs."""
+    fresh: dict[str, float]
 
     def options(self, known: Sequence[Offer]) -> list[Option]:
         """The replicas held, at what they cost from now on, and those that may be asked for."""
         held: dict[_Terms, list[Sequence[ReplicaView]]] = {}
         possible: list[Option] = []
         for offer in known:
+            if not (offer.held or offer.usable):
+                continue
             granted = self.history.grant_ratio(offer) if self.refusals_count else 1.0
             if offer.held:
-                for terms, replicas in self._held(offer, granted):
-                    held.setdefault(terms, []).append(replicas)
+                self._price_held(offer, granted, held)
             if offer.usable and (most := self._askable(offer)):
                 possible.append(self._possible(offer, granted, most))
         return possible + [
@@ -84,21 +83,25 @@ class Pricing:
             for (cost, weight, _), parts in held.items()
         ]
 
-    def _held(self, offer: Offer, granted: float) -> Iterator[tuple[_Terms, Sequence[ReplicaView]]]:
-        """Those held there of each age, as far as that is told apart, and phase, with their cost and weight."""
+    def _price_held(self, offer: Offer, granted: float, held: dict[_Terms, list[Sequence[ReplicaView]]]) -> None:
+        """Add those held there of each age, as far as that is told apart, and phase, by their cost and weight."""
         rent, use_h, kept = self._rent(offer), self._used_h(offer), 1.0 if offer.spot else 1 - self.keep_ratio
         for (hours, wait_h, phase), replicas in self._alike(offer).items():
             cost = rent.per_hour_of_use(hours, wait_h, use_h) * kept
-            yield (cost, granted if phase is ReplicaPhase.REQUESTED else self._stays(rent, hours), phase), replicas
+            terms = cost, granted if phase is ReplicaPhase.REQUESTED else self._stays(rent, hours), phase
+            if terms in held:
+                held[terms].append(replicas)
+            else:
+                held[terms] = [replicas]
 
     def _alike(self, offer: Offer) -> Mapping[_Terms, Sequence[ReplicaView]]:
         """By age and time to wait (hours), rounded, and phase."""
-        ready = ReplicaPhase.READY
+        ready, rounded = ReplicaPhase.READY, about
         alike: dict[_Terms, list[ReplicaView]] = {}
         for replica, exact_h in zip(offer.held, self.history.ages_h[offer.name], strict=True):
             phase = replica.phase
-            wait_h = 0.0 if phase is ready else about(max(0.0, self.launch_h - exact_h))
-            terms = about(exact_h), wait_h, phase
+            wait_h = 0.0 if phase is ready else rounded(max(0.0, self.launch_h - exact_h))
+            terms = rounded(exact_h), wait_h, phase
             if terms in alike:
                 alike[terms].append(replica)
             else:
@@ -165,4 +168,4 @@ def about(hours: float) -> float:
     Beyond a day age makes no difference.
     """
     parts = 60 if hours < FINE_H else 4
-    return round(min(hours, MOST_H) * parts) / parts
+    return round(hours * parts) / parts if hours < MOST_H else MOST_H

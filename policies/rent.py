@@ -16,6 +16,7 @@ Invariants: never below 0, rising in q and in w; rising in h where R = 0.
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from policies.offer_history import AGE_BOUNDS_H, bucket_of
@@ -34,22 +35,15 @@ class Rent(NamedTuple):
 
     def per_hour_of_use(self, age_h: float, wait_h: float, use_h: float) -> float:
         """USD/h; infinite where nothing of it can be used."""
-        ready_h = age_h + wait_h
-        end_h = ready_h + use_h
-        refund_h = min(self.refund_h, end_h)
-        marked = wait_h > 0 or refund_h > age_h
+        usd_per_h, hazards_per_h, refund_h, loss_usd = self
         held_h, taken_h, survival = 0.0, 0.0, 1.0
-        waited_h, refunded_h, begin = 0.0, 0.0, age_h
-        for bucket in range(bucket_of(age_h), len(BUCKET_ENDS_H)):
-            if begin >= end_h:
-                break
-            hazard, bound = self.hazards_per_h[bucket], BUCKET_ENDS_H[bucket]
-            end = bound if bound < end_h else end_h  # noqa: FURB136
-            span = end - begin
-            if marked and begin < ready_h <= end:
-                waited_h = held_h + survival * _lasts_h(hazard, ready_h - begin)
-            if marked and begin < refund_h < end:
-                refunded_h = taken_h + survival * _taken_h(hazard, begin, refund_h - begin)
+        waited_h, refunded_h = 0.0, 0.0
+        for bucket, begin, span, to_ready_h, to_refund_h, refunds_end in _course(age_h, wait_h, use_h, refund_h):
+            hazard = hazards_per_h[bucket]
+            if to_ready_h:
+                waited_h = held_h + survival * _lasts_h(hazard, to_ready_h)
+            if to_refund_h:
+                refunded_h = taken_h + survival * _taken_h(hazard, begin, to_refund_h)
             if hazard:
                 left = math.exp(-hazard * span)
                 here = span if hazard * span < NEXT_TO_NOTHING else (1 - left) / hazard
@@ -59,13 +53,45 @@ class Rent(NamedTuple):
                 survival *= left
             else:
                 held_h += survival * span
-            if marked and end == refund_h:
+            if refunds_end:
                 refunded_h = taken_h
-            begin += span
         used_h = held_h - waited_h
         if used_h <= 0:
             return math.inf
-        return max(0.0, self.usd_per_h * (held_h - refunded_h) + self.loss_usd * (1 - survival)) / used_h
+        return max(0.0, usd_per_h * (held_h - refunded_h) + loss_usd * (1 - survival)) / used_h
+
+
+class _Stretch(NamedTuple):
+    """Time in one age bucket. Hours."""
+
+    bucket: int
+    begin_h: float
+    span_h: float
+    to_ready_h: float
+    """From its begin, 0 where it is not ready within it; likewise the others."""
+    to_refund_h: float
+    refunds_end: bool
+    """Whether the last refund ends with it."""
+
+
+@lru_cache(maxsize=1 << 12)  # ages are rounded: the same ones come in judgement after judgement
+def _course(age_h: float, wait_h: float, use_h: float, refund_h: float) -> tuple[_Stretch, ...]:
+    """The age buckets that a replica passes through from now on, whatever their hazards."""
+    ready_h, begin_h = age_h + wait_h, age_h
+    end_h = ready_h + use_h
+    refund_h = min(refund_h, end_h)
+    marked = wait_h > 0 or refund_h > age_h
+    course: list[_Stretch] = []
+    for bucket in range(bucket_of(age_h), len(BUCKET_ENDS_H)):
+        if begin_h >= end_h:
+            break
+        stop_h = min(BUCKET_ENDS_H[bucket], end_h)
+        to_ready_h = ready_h - begin_h if marked and begin_h < ready_h <= stop_h else 0.0
+        to_refund_h = refund_h - begin_h if marked and begin_h < refund_h < stop_h else 0.0
+        stretch = bucket, begin_h, stop_h - begin_h, to_ready_h, to_refund_h, marked and stop_h == refund_h
+        course.append(_Stretch(*stretch))
+        begin_h += stop_h - begin_h
+    return tuple(course)
 
 
 def _lasts_h(hazard: float, span_h: float) -> float:

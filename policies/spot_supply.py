@@ -11,6 +11,7 @@ Memory: four numbers.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from policies.base import SizingInput
 from policies.demand import Demand
@@ -24,8 +25,7 @@ FIRST_S = 3600.0
 """What the first reading counts as: capacity stays as it is for hours rather than minutes (research/spot-policies.md 1.3)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpotSupply:
+class SpotSupply(NamedTuple):
     """See the module's docstring. `short_since_s` None: not short now."""
 
     share: float

@@ -104,11 +104,17 @@ def _tokens(prefix: str, first_intent: int) -> Iterator[str]:
 
 def _first_intent(snapshot: Snapshot, spec: FleetSpec, memory: Memory) -> int:
     """Past the memory's counter and every token of ours in sight."""
-    tokens = {replica.launch_token for stage in snapshot.stages for replica in stage.replicas}
-    return max(memory.next_intent, max(map(_intent, tokens, repeat(spec.name)), default=-1) + 1)
+    tokens = frozenset([replica.launch_token for stage in snapshot.stages for replica in stage.replicas])
+    return max(memory.next_intent, _last_intent(tokens, spec.name) + 1)
 
 
-@lru_cache(maxsize=1 << 16)  # the same tokens are in sight decision after decision
+@lru_cache(maxsize=16)  # the same tokens are in sight decision after decision
+def _last_intent(tokens: frozenset[str | None], fleet: str) -> int:
+    """The highest number of our tokens; -1 where there is none."""
+    return max(map(_intent, tokens, repeat(fleet)), default=-1)
+
+
+@lru_cache(maxsize=1 << 16)
 def _intent(token: str | None, fleet: str) -> int:
     """The number of one of our tokens; -1 for any other."""
     if token is None or not token.startswith(f"{fleet}."):

@@ -15,8 +15,8 @@ input; every round uses up a pool, an offering or the gap, so it ends.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import repeat
+from typing import NamedTuple
 
 from policies.base import Place, Registered
 from scaler.decide.victims import by_value
@@ -27,8 +27,7 @@ from scaler.model.snapshot import ReplicaView
 from scaler.model.spec import PolicySpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launches:
+class Launches(NamedTuple):
     """Where to launch, the rent that adds, and what ran out where there are fewer than wanted."""
 
     slots: tuple[Slot, ...] = ()
@@ -70,8 +69,7 @@ def _may_come_back(world: StageWorld, replica: ReplicaView) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class Order(NamedTuple):
     """What is to be launched: `wanted` replicas at `places` if the sizing policy named any, else where `policy` says.
 
     Where places were named, `least` of the replicas are launched all the same: the floor is filled anywhere.
@@ -148,5 +146,5 @@ def _short_of(
 
 
 def _room(world: StageWorld, ended: frozenset[str]) -> Counter[str]:
-    taken = Counter(replica.pool for replica in (*world.counting, *world.leaving) if replica.replica_id not in ended)
-    return Counter({name: pool.spec.max_replicas - taken[name] for name, pool in world.pools.items()})
+    taken = [replica.pool for replica in (*world.counting, *world.leaving) if replica.replica_id not in ended]
+    return Counter({name: pool.spec.max_replicas - taken.count(name) for name, pool in world.pools.items()})

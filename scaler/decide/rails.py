@@ -17,6 +17,7 @@ lowers, but still raises to the floor.
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from scaler.model.plan import Clamp, ClampCode, StageMemory
 from scaler.model.spec import GuardRails
@@ -43,8 +44,7 @@ class Situation:
         return max(self.base, self.count)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Railed:
+class Railed(NamedTuple):
     """The size that the rails allow, and the clamps that made it."""
 
     size: int
@@ -102,7 +102,7 @@ def _cooling(situation: Situation, cooldown_s: float) -> bool:
 def last_change_s(memory: StageMemory) -> float:
     """When the size last changed, either way; minus infinity where it never did."""
     changes = (memory.last_up_at_s, memory.last_down_at_s)
-    return max((at_s for at_s in changes if at_s is not None), default=-math.inf)
+    return max([at_s for at_s in changes if at_s is not None], default=-math.inf)
 
 
 def fresh_long_enough(situation: Situation) -> bool:

@@ -4,7 +4,7 @@ Invariants: nothing is launched and lowered at once; a size that spend does not 
 later without its cool-down), one that no offering gives today is (it is still wanted); holding picks no victims.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from policies.base import Place, Registered
 from scaler.decide.growing import Order, place, take_back
@@ -16,8 +16,7 @@ from scaler.model.plan import Clamp, ClampCode
 from scaler.model.snapshot import ReplicaView
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(NamedTuple):
     """How a stage moves to its size. `desired` is the size to remember; `clamps` all that changed the wish."""
 
     desired: int
@@ -32,8 +31,7 @@ class Change:
         return len(self.launches) + len(self.undrained) - len(self.victims)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preferences:
+class Preferences(NamedTuple):
     """Where replicas come from and who goes first: the sizing policy's own say, and the placement policy for the rest."""
 
     places: tuple[Place, ...] | None

@@ -5,7 +5,7 @@ whether its signals are fresh; else the policy itself holds on signals that are 
 and stages whose every pool is refused hold at what there is, and say what would be wished.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from policies.base import Registered, Sizing, SizingInput
 from scaler.decide.world import StageWorld
@@ -34,8 +34,7 @@ def standstill(world: StageWorld) -> Reason | None:
     return Reason(code=ReasonCode.HOLD_POOL_REFUSED, message=f"holding: no pool may be acted on ({why})")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class Wish(NamedTuple):
     """What the policy wants, and the stage's memory after asking it."""
 
     sizing: Sizing

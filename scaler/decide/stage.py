@@ -5,8 +5,9 @@ as they are after the plan.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, repeat
+from typing import NamedTuple
 
 from policies.base import Registered
 from scaler.decide.endings import end_or_drain
@@ -30,16 +31,14 @@ from scaler.model.plan import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policies:
+class Policies(NamedTuple):
     """A stage's two policies."""
 
     sizing: Registered
     placement: Registered
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageDecision:
+class StageDecision(NamedTuple):
     """What a stage contributes to the plan."""
 
     commands: tuple[Command, ...]
@@ -47,8 +46,7 @@ class StageDecision:
     memory: StageMemory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageCase:
+class StageCase(NamedTuple):
     """All that a stage's decision depends on. `tokens` are fresh launch tokens; `rents` is shared by the stages."""
 
     world: StageWorld
@@ -122,6 +120,8 @@ def _sized(case: StageCase, wish: Wish) -> StageDecision:
 
 def _launch_codes(case: StageCase, situation: Situation, change: Change) -> tuple[ReasonCode, ...]:
     """Why each launch: first for launches that failed, then for instances that were lost, the rest to be more."""
+    if not change.launches:
+        return ()
     failed = sum(command.reason.code is ReasonCode.REPLACE_FAILED_LAUNCH for command in case.endings)
     lost = max(0, (situation.memory.observed or 0) - case.world.arrived - failed)
     codes = chain(

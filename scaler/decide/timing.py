@@ -4,7 +4,7 @@ Those moments are deadlines of notices and drains, the last moment to leave a gr
 of cool-downs, of the wait for fresh signals and of refusal back-offs. Everything else comes with the next snapshot.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from scaler.decide.endings import DETACH_BEFORE_S, leaves_by_us
 from scaler.decide.rails import last_change_s
@@ -20,45 +20,40 @@ HURRY_S = 1.0
 
 def look_again_in_s(worlds: Iterable[StageWorld], memory: Memory, now_s: float, interval_s: float) -> float:
     """Seconds until the next decision is due, between `SOONEST_S` and `interval_s`."""
-    moments = (moment for world in worlds for moment in _moments(world, memory))
-    next_s = min((moment - now_s for moment in moments if moment > now_s), default=interval_s)
+    moments_s: list[float] = []
+    for world in worlds:
+        for replica in world.restless:
+            moments_s += _moments_of_replica(world, replica)
+        moments_s += _moments_of_size(world, memory)
+        for pool in world.pools.values():
+            moments_s += pool.backoffs_end_s()
+    next_s = min([at_s - now_s for at_s in moments_s if at_s > now_s], default=interval_s)
     return max(SOONEST_S, min(interval_s, next_s))
 
 
-def _moments(world: StageWorld, memory: Memory) -> Iterator[float]:
-    for replica in world.restless:
-        yield from _moments_of_replica(world, replica)
-    yield from _moments_of_size(world, memory)
-    for pool in world.pools.values():
-        yield from pool.backoffs_end_s()
-
-
-def _moments_of_replica(world: StageWorld, replica: ReplicaView) -> Iterator[float]:
+def _moments_of_replica(world: StageWorld, replica: ReplicaView) -> list[float]:
     noticed = is_noticed(replica)
     deadline_s = notice_deadline_s(replica, world.now_s) if noticed else finite(replica.drain_deadline_s)
-    if deadline_s is not None:
-        yield deadline_s
-        yield deadline_s + world.spec.drain.reap_after_s
+    moments_s = [] if deadline_s is None else [deadline_s, deadline_s + world.spec.drain.reap_after_s]
     if noticed and deadline_s is not None:
-        yield finite(replica.drain_deadline_s) or deadline_s
+        moments_s.append(finite(replica.drain_deadline_s) or deadline_s)
         if leaves_by_us(world, replica):
             leaves_at_s = deadline_s - DETACH_BEFORE_S
-            yield world.now_s + HURRY_S if leaves_at_s <= world.now_s < deadline_s else leaves_at_s
-    if replica.phase not in NOT_READY_YET:
-        return
-    since_s = world.launch_seen_since_s(replica)
-    pool = world.pools.get(replica.pool)
-    if since_s is not None and pool is not None:
-        yield since_s + pool.spec.launch_timeout_s
+            moments_s.append(world.now_s + HURRY_S if leaves_at_s <= world.now_s < deadline_s else leaves_at_s)
+    if replica.phase in NOT_READY_YET:
+        since_s, pool = world.launch_seen_since_s(replica), world.pools.get(replica.pool)
+        if since_s is not None and pool is not None:
+            moments_s.append(since_s + pool.spec.launch_timeout_s)
+    return moments_s
 
 
-def _moments_of_size(world: StageWorld, memory: Memory) -> Iterator[float]:
+def _moments_of_size(world: StageWorld, memory: Memory) -> list[float]:
     rails = world.spec.guard_rails
     remembered = dict(memory.stages).get(world.spec.name)
     if remembered is None:
-        return
-    changed_at_s = last_change_s(remembered)
-    yield changed_at_s + rails.cooldown_up_s
-    yield changed_at_s + rails.cooldown_down_s
-    if remembered.fresh_since_s is not None:
-        yield remembered.fresh_since_s + rails.lower_after_fresh_s
+        return []
+    changed_at_s, fresh_since_s = last_change_s(remembered), remembered.fresh_since_s
+    moments_s = [changed_at_s + rails.cooldown_up_s, changed_at_s + rails.cooldown_down_s]
+    if fresh_since_s is not None:
+        moments_s.append(fresh_since_s + rails.lower_after_fresh_s)
+    return moments_s

@@ -128,7 +128,8 @@ class _Listed:
     """Rent of one replica, all its nodes; without offerings whose price is unknown or none."""
     offers: tuple[tuple[Slot, Offer], ...]
     """Those with a price; a reclaim at no finite time is left out."""
-    refusing: tuple[OfferingView, ...]
+    backoffs_end_s: Mapping[Slot, float]
+    """When each that refused may be asked again."""
 
 
 @for_same
@@ -149,7 +150,11 @@ def _listed(spec: PoolSpec, seen: tuple[OfferingView, ...]) -> _Listed:
             )
             for name, price in sorted(prices.items())
         ),
-        refusing=tuple(view for view in known.values() if view.refused_at_s is not None),
+        backoffs_end_s={
+            (spec.name, name): backoff_ends_at_s(spec, view)
+            for name, view in known.items()
+            if view.refused_at_s is not None
+        },
     )
 
 
@@ -195,20 +200,18 @@ class PoolWorld:
         """Offering id -> rent of one replica, all its nodes; without those whose price is unknown or none."""
         return self.facts.prices_usd_per_h
 
-    def backoffs_end_s(self) -> Iterator[float]:
+    def backoffs_end_s(self) -> Iterable[float]:
         """When each offering that refused may be asked again."""
-        return (backoff_ends_at_s(self.spec, view) for view in self.facts.refusing)
+        return self.facts.backoffs_end_s.values()
 
     def offers(self) -> Iterator[tuple[Slot, Offer]]:
         """What may be launched there at all now, in order of name."""
         if not self.usable:
             return iter(())
-        if not self.facts.refusing:
+        if not self.facts.backoffs_end_s:
             return iter(self.facts.offers)
-        return ((slot, offer) for slot, offer in self.facts.offers if not self._backs_off(offer.view))
-
-    def _backs_off(self, view: OfferingView) -> bool:
-        return view.refused_at_s is not None and not self.now_s >= backoff_ends_at_s(self.spec, view)
+        ends_s, now_s = self.facts.backoffs_end_s, self.now_s
+        return ((slot, offer) for slot, offer in self.facts.offers if slot not in ends_s or now_s >= ends_s[slot])
 
 
 @dataclass(frozen=True, kw_only=True)

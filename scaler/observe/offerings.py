@@ -49,6 +49,8 @@ class OfferingMemory:
         self._told: dict[str, Mapping[str, tuple[float | None, float | None]]] = {}
         self._shown: dict[str, tuple[tuple[Offering, ...], tuple[OfferingView, ...]]] = {}
         """By pool: what was last shown of which offerings. Nothing is made anew, here or by who reads it, until it changes."""
+        self._views: dict[tuple[str, str], tuple[Offering, OfferingView]] = {}
+        """The same of each offering: where one of a pool has changed, the others are shown as they were."""
 
     def refused(self, pool: str, offering_id: str, at_s: float, asked_at_s: float | None = None, why: str = "") -> None:
         """A launch that was asked for at `asked_at_s` (now, where not told) brought nothing.
@@ -67,8 +69,9 @@ class OfferingMemory:
 
     def launched(self, pool: str, offering_id: str) -> None:
         """A launch brought an instance: the row of refusals ends, unless nothing that starts there lives."""
-        if self._records.pop((_ANYWHERE, _way_of_buying(offering_id)), None):
-            self._changed(_ANYWHERE)
+        way = _way_of_buying(offering_id)
+        if self._records.pop((_ANYWHERE, way), None):
+            self._changed(_ANYWHERE, way)
         record = self._get(pool, offering_id)
         if record.stillborn < _STILLBORN_IN_A_ROW:
             self._put(pool, offering_id, replace(record, refused_at_s=None, refusals=0, why=""))
@@ -98,7 +101,8 @@ class OfferingMemory:
         """What the provider tells, by offering id: the price now (USD/h), and when it last refused anybody capacity there."""
         if self._told.get(pool) != facts:
             self._told[pool] = dict(facts)
-            self._changed(pool)
+            self._views.clear()
+            self._shown.pop(pool, None)
 
     def views(self, pool: str, offerings: tuple[Offering, ...]) -> tuple[OfferingView, ...]:
         """The pool's offerings with what is remembered of them; the same tuple until that changes."""
@@ -108,6 +112,13 @@ class OfferingMemory:
         return shown[1]
 
     def _view(self, pool: str, offering: Offering) -> OfferingView:
+        key = pool, offering.offering_id
+        known = self._views.get(key)
+        if known is None or known[0] is not offering:
+            known = self._views[key] = offering, self._new_view(pool, offering)
+        return known[1]
+
+    def _new_view(self, pool: str, offering: Offering) -> OfferingView:
         record = self._get(pool, offering.offering_id)
         quota = self._get(_ANYWHERE, _way_of_buying(offering.offering_id))
         price, refused_at_s = self._told.get(pool, {}).get(offering.offering_id, (None, None))
@@ -128,10 +139,12 @@ class OfferingMemory:
     def _put(self, pool: str, offering_id: str, record: _Record) -> None:
         if self._get(pool, offering_id) != record:
             self._records[pool, offering_id] = record
-            self._changed(pool)
+            self._changed(pool, offering_id)
 
-    def _changed(self, pool: str) -> None:
+    def _changed(self, pool: str, offering_id: str) -> None:
         if pool == _ANYWHERE:
             self._shown.clear()
+            self._views.clear()
         else:
             self._shown.pop(pool, None)
+            self._views.pop((pool, offering_id), None)

@@ -7,7 +7,7 @@ of them takes its time.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import singledispatchmethod
+from typing import Any
 
 from policies.base import Registered
 from scaler.decide.engine import decide
@@ -78,6 +78,13 @@ class Control:
         self._seen: dict[str, tuple[float, int]] = {stage.name: (0.0, 0) for stage in scenario.fleet.stages}
         self._batch = scenario.job.batch_samples
         self._unblocked = scenario.unblocked_samples_per_s
+        self._hand_for: dict[type[Command], Callable[[Any], None]] = {
+            LaunchReplica: self._launch,
+            DrainReplica: self._drain,
+            UndrainReplica: self._undrain,
+            ReleaseReplicaWork: self._release,
+            TerminateReplica: self._terminate,
+        }
         self._generating_ratio = 1.0 - scenario.generation.first_token_s / scenario.mean_unit_s
 
     def start(self) -> None:
@@ -112,15 +119,15 @@ class Control:
 
     # commands
 
-    @singledispatchmethod
     def _carry_out(self, command: Command) -> None:
-        raise TypeError(f"no hand for {command}")
+        hand = self._hand_for.get(type(command))
+        if hand is None:
+            raise TypeError(f"no hand for {command}")
+        hand(command)
 
-    @_carry_out.register
     def _launch(self, command: LaunchReplica) -> None:
         self._cloud.request(command.token, command.pool, command.offering_id)
 
-    @_carry_out.register
     def _drain(self, command: DrainReplica) -> None:
         replica = self._cloud.replicas.get(command.replica_id)
         if replica is not None and not replica.gone:
@@ -128,20 +135,17 @@ class Control:
             replica.drain_reason = command.reason.code
             self._hands.drain(replica, command.deadline_s)
 
-    @_carry_out.register
     def _undrain(self, command: UndrainReplica) -> None:
         replica = self._cloud.replicas.get(command.replica_id)
         if replica is not None and not replica.gone:
             replica.drain_deadline_s = replica.drain_reason = None
             self._hands.undrain(replica)
 
-    @_carry_out.register
     def _release(self, command: ReleaseReplicaWork) -> None:
         replica = self._cloud.replicas.get(command.replica_id)
         if replica is not None:
             self._hands.release(replica)
 
-    @_carry_out.register
     def _terminate(self, command: TerminateReplica) -> None:
         replica = self._cloud.replicas.get(command.replica_id)
         if replica is not None:
@@ -153,7 +157,14 @@ class Control:
     def _snapshot(self) -> Snapshot:
         by_stage: dict[str, list[ReplicaView]] = {stage.name: [] for stage in self._scenario.fleet.stages}
         for replica in self._cloud.replicas.values():
-            by_stage[replica.stage].append(self._view(replica))
+            # Made once for each state that it is in: it goes to and fro between a few. The version that it serves is left
+            # out: nothing that decides looks at it, and it would make every state a new one.
+            deadline_s, reason = replica.drain_deadline_s, replica.drain_reason
+            state = replica.phase, replica.gone, len(replica.leases), deadline_s, reason, replica.notice
+            view = replica.shown.get(state)
+            if view is None:
+                view = replica.shown[state] = self._new_view(replica)
+            by_stage[replica.stage].append(view)
         stages = tuple(
             StageView(
                 name=stage.name,
@@ -175,19 +186,8 @@ class Control:
             for pool in stage.pools
         )
 
-    def _view(self, replica: Replica) -> ReplicaView:
-        """The replica as observed, made once for each state that it is in.
-
-        The version that it serves is left out: nothing that decides looks at it, and it would make every state a new one.
-        """
-        deadline_s, reason = replica.drain_deadline_s, replica.drain_reason
-        state = replica.phase, replica.gone, len(replica.leases), deadline_s, reason, replica.notice
-        view = replica.shown.get(state)
-        if view is None:
-            view = replica.shown[state] = self._new_view(replica)
-        return view
-
     def _new_view(self, replica: Replica) -> ReplicaView:
+        """The replica as observed."""
         has_worker = replica.phase in WITH_WORKER or bool(replica.leases)
         granted = replica.granted_s is not None and not replica.gone
         pool, offering_id = replica.offering.key

@@ -7,7 +7,7 @@ other one has `tokens_each` published.
 
 import random
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from scaler.simulate.scenario import LENGTH_QUANTILES, LengthModel
@@ -19,16 +19,14 @@ class Shape:
 
     lengths: tuple[int, ...]
     sums: tuple[int, ...]
+    longest: int = field(init=False)
+    """Tokens of the longest unit. Kept, like their total: they are asked for with every lease."""
+    total: int = field(init=False)
+    """Tokens of all units."""
 
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest unit."""
-        return self.lengths[-1]
-
-    @property
-    def total(self) -> int:
-        """Tokens of all units."""
-        return self.sums[-1]
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "longest", self.lengths[-1])
+        object.__setattr__(self, "total", self.sums[-1])
 
     def done(self, tokens_each: float, ended_each: float) -> float:
         """Tokens of all units where those of at most `ended_each` are at their end, and the others at `tokens_each`."""

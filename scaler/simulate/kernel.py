@@ -23,7 +23,9 @@ class Kernel:
     def at(self, time_s: float, action: Action, argument: Any = None) -> None:
         """Call `action(argument)` at a time."""
         self._asked += 1
-        heappush(self._heap, (max(time_s, self.now_s), self._asked, action, argument))
+        if time_s < self.now_s:
+            time_s = self.now_s
+        heappush(self._heap, (time_s, self._asked, action, argument))
 
     def run(self, until_s: float, after: Callable[[], None] | None = None) -> None:
         """Let everything happen that is due before `until_s`; `after` is called after each event."""

@@ -31,7 +31,12 @@ class SimulatedLedger:
         self._seed = seed
         self._size = scenario.job.group_size
         self._rate = scenario.generation.tokens_per_s
-        self._lane_s = scenario.mean_unit_s
+        self._lane_s, self._acceptance_ratio = scenario.mean_unit_s, scenario.acceptance_ratio
+        self._first_token_s, self._resume_s = scenario.generation.first_token_s, scenario.generation.resume_s
+        self._concurrent = scenario.job.max_concurrent
+        groups = scenario.stock_bound_samples // self._size + 1
+        self._places = [rules.admissible(scenario.job, 0, in_flight * self._size) for in_flight in range(groups + 1)]
+        """Units that the ledger's rules admit, by groups in flight."""
         self._shapes = shapes(scenario.generation.lengths, self._size, seed)
         self._drawn = -1
         self.flight: dict[int, Group] = {}
@@ -77,8 +82,8 @@ class SimulatedLedger:
 
         The slots of a group's early finishers serve the next one, so its lane is what it takes of the concurrency.
         """
-        places = rules.admissible(self._job, 0, len(self.flight) * self._size)
-        return max(0, min(places, self._job.max_concurrent - self.busy_lanes() * self._size))
+        places, free = self._places[len(self.flight)], self._concurrent - self.busy_lanes() * self._size
+        return max(0, min(places, free))
 
     def _admit(self) -> Group:
         shape = self._next_shape()
@@ -112,15 +117,15 @@ class SimulatedLedger:
 
     def begin(self, group: Group) -> tuple[float, float]:
         """(lane time, time to completion), with the prefill of what is continued."""
-        run_s = (group.shape.longest - group.tokens_each) / self._rate
-        return group.lane_left_s + self._resume_s(group), self._silent_s(group) + run_s
-
-    def _resume_s(self, group: Group) -> float:
-        return self._scenario.generation.resume_s if group.tokens_each else 0.0
+        tokens_each = group.tokens_each
+        run_s = (group.shape.longest - tokens_each) / self._rate
+        if not tokens_each:
+            return group.lane_left_s, self._first_token_s + run_s
+        return group.lane_left_s + self._resume_s, self._silent_s(group) + run_s
 
     def _silent_s(self, group: Group) -> float:
         """From the lease to the first token that is new."""
-        return self._scenario.generation.first_token_s + self._resume_s(group)
+        return self._first_token_s + (self._resume_s if group.tokens_each else 0.0)
 
     def leased(self, lease: Lease) -> None:
         """A station started the lease."""
@@ -142,9 +147,10 @@ class SimulatedLedger:
         self.in_service.discard(group.number)
         if group.dropped:
             return
-        before = int(self.completed * self._scenario.acceptance_ratio + 1e-9)
+        ratio = self._acceptance_ratio
+        before = int(self.completed * ratio + 1e-9)
         self.completed += 1
-        if int(self.completed * self._scenario.acceptance_ratio + 1e-9) > before:
+        if int(self.completed * ratio + 1e-9) > before:
             group.buffered = True
             self.ready.append(group)
             self.ready_groups += 1
@@ -210,13 +216,12 @@ class SimulatedLedger:
         """A new policy version: what it makes too stale to be trained on is dropped at once."""
         self.version += 1
         in_training = {group.number for group in self.training}
-        stale = []
-        for group in self.flight.values():
-            too_stale = rules.too_stale(group.oldest_version, self.version, self._job.max_staleness)
-            if too_stale and group.number not in in_training:
-                stale.append(group)
+        versions = {group.oldest_version for group in self.flight.values()}
+        old = {version for version in versions if rules.too_stale(version, self.version, self._job.max_staleness)}
+        stale = [group for group in self.flight.values() if group.oldest_version in old] if old else []
         for group in stale:
-            self._drop(group)
+            if group.number not in in_training:
+                self._drop(group)
         self.released()
 
     def _drop(self, group: Group) -> None:
@@ -255,7 +260,7 @@ class SimulatedLedger:
         """Accepted samples in the buffer, and the work done on those that are not there yet (see `scenario`)."""
         begun = sum(self._share(group) for group in self.flight.values() if group.lane_left_s > 0.0)
         reviewing = sum(number in self.flight for number in self.in_service)
-        accepted = self._scenario.acceptance_ratio * (begun + reviewing)
+        accepted = self._acceptance_ratio * (begun + reviewing)
         return self._size * (self.ready_groups + len(self.training) + accepted)
 
     def _share(self, group: Group) -> float:
