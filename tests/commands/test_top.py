@@ -256,7 +256,7 @@ def _terminal(*words: str) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
     master, slave = pty.openpty()
     env = os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
     command = [sys.executable, "-m", "scaler.cli", "top", *words, "--every", "0.1"]
-    top = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=env)
+    top = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=env, preexec_fn=_hear_ctrl_c)
     os.close(slave)
     try:
         yield top, master
@@ -264,6 +264,11 @@ def _terminal(*words: str) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
         top.kill()
         top.wait()
         os.close(master)
+
+
+def _hear_ctrl_c() -> None:
+    """Whoever runs these tests in the background of a shell has it ignored, and so would all that they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _read_until(terminal: int, words: bytes | None, patience_s: float = 30.0) -> None:
