@@ -250,13 +250,23 @@ def test_ctrl_c_ends_it(place: Place) -> None:
         assert top.wait(20) == 0
 
 
+_HEARING = (
+    "import signal\n"
+    "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    "signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})\n"
+    "from scaler.cli import main\n"
+    "main()\n"
+)
+"""The command in a process that hears Ctrl-C, whatever whoever runs these tests has it do."""
+
+
 @contextmanager
 def _terminal(*words: str) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
     """`headrace top` on a terminal of its own, and the other end of that."""
     master, slave = pty.openpty()
     env = os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
-    command = [sys.executable, "-m", "scaler.cli", "top", *words, "--every", "0.1"]
-    top = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=env, preexec_fn=_hear_ctrl_c)
+    command = [sys.executable, "-c", _HEARING, "top", *words, "--every", "0.1"]
+    top = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=env)
     os.close(slave)
     try:
         yield top, master
@@ -264,11 +274,6 @@ def _terminal(*words: str) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
         top.kill()
         top.wait()
         os.close(master)
-
-
-def _hear_ctrl_c() -> None:
-    """Whoever runs these tests in the background of a shell has it ignored, and so would all that they start."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _read_until(terminal: int, words: bytes | None, patience_s: float = 30.0) -> None:
