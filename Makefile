@@ -35,8 +35,9 @@ types: setup
 arch: setup
 	$(BIN)/lint-imports
 
+# Three on two cores: one in five waits for a server, a process or the test bed.
 unit: setup cluster-build
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 # What takes a minute or more each: failovers, outages, Karpenter, two hundred notices. A quarter of an hour on two cores.
 test-long: setup cluster-build
