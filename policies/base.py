@@ -51,7 +51,9 @@ class SizingInput:
     counting: tuple[ReplicaView, ...] = ()
     """The replicas that count as capacity, in order of id: requested to ready, neither noticed nor a failed launch."""
     usable: tuple[tuple[str, OfferingView], ...] = ()
-    """(pool, offering) where a launch may be asked for now: not refused lately. Room and spend are not looked at."""
+    """(pool, offering) where a launch may be asked for now: not refused lately, and the pool has room. Spend is not looked at."""
+    full: bool = False
+    """The stage is at its ceiling: nothing is launched until something has gone."""
     nodes_per_replica: Mapping[str, int] = field(default_factory=dict)
     """Pool -> nodes that make one replica, 1 where absent: a replica costs that many times its offering's price."""
 

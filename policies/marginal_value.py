@@ -22,12 +22,10 @@ above the same level with b* + `band_s` of consumption: the upper set-point, sin
 Tiers. Spot is reckoned to be used for `use_s`; capacity that is not taken back stands in for a shortage and is reckoned to be
 used for as long as the shortage has lasted (at least `shortage_s`): what has lasted will last, short dips are waited out.
 A dearer replica is left when a cheaper one fills its place in the row, and released when enough are READY without it, or
-granted while the buffer covers what they will not make until they are; or, where guard rails allow no growth, to make room.
+granted while the buffer covers what they will not make until they are; or, at the ceiling, to make room for them.
 
-Refusals: a spot offering is asked for twice what it granted of late, any that refused for one at a time; a request counts as
-the share of requests that was granted there, so that several offerings are asked at once where refusals are likely.
-
-A fleet that begins with nothing is sized by what the trainer costs until its goodput can be told (`policies.cold_start`).
+Refusals: an offering that refused is asked for one at a time, otherwise twice what it granted of late; a request counts as the
+share of requests that was granted there, so that several offerings are asked at once where refusals are likely.
 
 Where the trainer's cost is not declared it is taken to be that of a fleet in balance at the cheapest price.
 Source: design section 5; the quantile is the newsvendor's, the row is the merit order of electricity markets.
@@ -44,12 +42,11 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from policies.base import Place, Sizing, SizingInput
-from policies.cold_start import started
 from policies.demand import AT_S, Averaging, Demand, admitted_samples, demand_hold, read_demand
 from policies.expected_price import expected_prices
 from policies.long_run_cost import LearnFrom, Learnt, long_run_cost, trainer_usd_per_h
 from policies.merit import Market, in_merit_order, supply_of
-from policies.moves import growth_was_refused, moved, not_lowered
+from policies.moves import moved, not_lowered
 from policies.offer_history import HOUR_S, Learning, learn
 from policies.offers import Offer, offers
 from policies.pricing import Asked, Option, Pricing, name_of
@@ -130,8 +127,6 @@ class Params:
     rate_time_constant_s: float = field(default=300.0, metadata={"ge": 0.0})
     goodput_time_constant_s: float = field(default=10800.0, metadata={"ge": 0.0})
     initial_goodput_per_replica_per_s: float | None = field(default=None, metadata={"gt": 0.0})
-    goodput_settles_s: float = field(default=1200.0, metadata={"ge": 0.0})
-    """How long after its first samples a new fleet's goodput is too low yet."""
 
 
 def size(view: SizingInput, params: Params) -> Sizing:
@@ -142,9 +137,7 @@ def size(view: SizingInput, params: Params) -> Sizing:
     since_s = view.memory.get(AT_S, view.now_s)
     priced = expected_prices(offers(view), view.memory, view.now_s - since_s, params.price_time_constant_s)
     known = priced.offers
-    measured = read_demand(view, _averaging(params), admitted_samples(view.stage.signals))
-    start = started(view, measured, known, params.trainer_usd_per_h, params.goodput_settles_s)
-    demand = start.demand
+    demand = read_demand(view, _averaging(params), admitted_samples(view.stage.signals))
     history = learn(view, known, _learning(params), since_s)
     memory = {**history.sums, **demand.memory, **priced.memory}
     if demand.balance is None or not known:
@@ -168,8 +161,7 @@ def size(view: SizingInput, params: Params) -> Sizing:
     cost = long_run_cost(view, known, demand, _learnt(params, supply), pricing.fresh_usd_per_h)
     scales = _scales(view, params, demand, pricing, _worth(params, known, demand, supply, cost.worth_usd_per_h))
     desk = _Desk(view=view, params=params, scales=scales, pricing=pricing)
-    if not start.cold:
-        memory |= {**supply.memory, **cost.memory}
+    memory |= {**supply.memory, **cost.memory}
     sizing = desk.sizing(known, memory)
     return not_lowered(view, demand, sizing)
 
@@ -333,19 +325,19 @@ class _Desk(NamedTuple):
         return [item for item in reversed(going) if not isinstance(item, Asked)] or self._room(taken, idle)
 
     def _room(self, taken: Sequence[Option], idle: Sequence[Option]) -> list[ReplicaView]:
-        """Where guard rails allow no growth, nothing would ever be there to take over: so the dearest goes first.
+        """At the ceiling nothing would ever be there to take over: so the dearest goes first.
 
-        Each for one that could be had, if what that saves as long as a shortage lasts is more than what is not made until
-        it works.
+        Each for one that could be had where nothing was refused of late, if what that saves as long as a shortage lasts is
+        more than what is not made until it works.
         """
-        if not growth_was_refused(self.view):
+        if not self.view.full:
             return []
         least_usd_per_h = self.scales.worth * self.pricing.launch_h / self.pricing.stand_in_h
         dearest = [pair for option in reversed(idle) for pair in reversed(_each(option))]
-        possible = [pair for option in taken for pair in _each(option) if isinstance(pair[1], Asked)]
+        possible = [usd_per_h for option in taken for usd_per_h, item in _each(option) if _is_there(item)]
         return [
             item
-            for (usd_per_h, item), (new_usd_per_h, _) in zip(dearest, possible, strict=False)
+            for (usd_per_h, item), new_usd_per_h in zip(dearest, possible, strict=False)
             if not isinstance(item, Asked) and usd_per_h - new_usd_per_h > least_usd_per_h
         ]
 
@@ -377,6 +369,11 @@ class _Desk(NamedTuple):
 def _each(option: Option) -> list[tuple[float, ReplicaView | Asked]]:
     """With what an hour of use costs."""
     return [(option.cost(i), item) for i, item in enumerate(option.items)]
+
+
+def _is_there(item: ReplicaView | Asked) -> bool:
+    """What could be had, as far as is known."""
+    return isinstance(item, Asked) and not item.offer.view.refusals
 
 
 def _places(taken: Sequence[Option]) -> list[Place]:

@@ -30,7 +30,7 @@ def moved(
     """Wish for the launches, else for the releases (the first of them first), else for what there is; or the other way round."""
     count = len(view.counting)
     more = sum(place.replicas for place in launches)
-    if releases and (releases_first or not more or growth_was_refused(view)):
+    if releases and (releases_first or not more or _growth_was_refused(view)):
         wanted, launches = count - len(releases), ()
     else:
         wanted = count + more
@@ -43,8 +43,7 @@ def moved(
     )
 
 
-def growth_was_refused(view: SizingInput) -> bool:
-    """Whether guard rails did not allow all that was wished for last."""
+def _growth_was_refused(view: SizingInput) -> bool:
     wished = view.memory.get(WISHED)
     return wished is not None and view.desired is not None and wished > view.desired
 

@@ -6,7 +6,7 @@ launched again; a new spot replica must be cheaper than a held one by `margin_ra
 holds already, up to `crowding_ratio` of its rent for the whole fleet: what is together goes together.
 
 How many may be asked for at once. Refusals in a row make the engine wait long, so an offering that refused is asked for one,
-other spot for two and twice what it granted within the first age bucket, a quarter of an hour. A request weighs the share of
+any other for two and twice what it granted within the first age bucket, a quarter of an hour. A request weighs the share of
 requests that was granted there of late: where refusals are likely, several offerings are asked at once.
 
 Replicas of one offering, phase and age (`about`) are priced at once; those that cost and weigh the same stand in the row as one
@@ -146,14 +146,11 @@ class Pricing(NamedTuple):
         return self.use_h if offer.spot else self.stand_in_h
 
     def _askable(self, offer: Offer) -> int:
-        most = math.ceil(min(self.fleet_replicas, 1e4)) + 1
         if not self.refusals_count:
-            return most
+            return math.ceil(min(self.fleet_replicas, 1e4)) + 1
         requested = [replica.phase for replica in offer.held].count(ReplicaPhase.REQUESTED)
         if offer.view.refusals:
             return max(0, 1 - requested)
-        if not offer.spot:  # refused by a quota, which does not come and go
-            return most
         return max(0, 2 + 2 * self.history.young[offer.name] - requested)
 
 

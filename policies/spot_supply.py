@@ -42,11 +42,12 @@ class SpotSupply(NamedTuple):
     def to_count_on(self, observation_s: float) -> float:
         """1 / E[1 / s], since what a sample costs on spot alone goes with 1 / s, which a short look does not tell for sure.
 
-        s is Beta distributed, its mean known from n looks of `observation_s` each: (n s - 1) / (n - 1). 0: as if it were certain.
+        s is Beta distributed, its mean known from n looks of `observation_s` each: (n s - 1) / (n - 1). 0, or nothing
+        seen yet: as if it were certain.
         """
-        if observation_s <= 0:
+        if observation_s <= 0 or self.averaged_s is None:
             return self.share
-        looks = (self.averaged_s or 0.0) / observation_s
+        looks = self.averaged_s / observation_s
         return max(LEAST_SHARE, (looks * self.share - 1) / (looks - 1)) if looks > 1 else LEAST_SHARE
 
     def lasts_s(self, now_s: float, usual_s: float) -> float:

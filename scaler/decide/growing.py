@@ -83,7 +83,7 @@ class Order(NamedTuple):
 
 def place(world: StageWorld, order: Order, spend_left_usd_per_h: float, ended: frozenset[str]) -> Launches:
     """At most `order.wanted` launches. `ended`: ids of replicas that this plan ends, whose room is free."""
-    room = _room(world, ended)
+    room = world.room(ended)
     usable = world.offers
     left = spend_left_usd_per_h + SPEND_TOLERANCE_USD_PER_H
     slots: list[Slot] = []
@@ -143,8 +143,3 @@ def _short_of(
     if order.places is not None and sum(slot in usable for slot in _named(order.places)) < order.wanted:
         return ClampCode.NO_OFFERING
     return ClampCode.SPEND if any(room[pool] > 0 for pool, _ in usable) else ClampCode.NO_OFFERING
-
-
-def _room(world: StageWorld, ended: frozenset[str]) -> Counter[str]:
-    taken = [replica.pool for replica in (*world.counting, *world.leaving) if replica.replica_id not in ended]
-    return Counter({name: pool.spec.max_replicas - taken.count(name) for name, pool in world.pools.items()})

@@ -43,6 +43,7 @@ class Wish(NamedTuple):
 
 def ask(world: StageWorld, memory: StageMemory, policy: Registered) -> Wish:
     """Ask the sizing policy; keep its numbers, and since when it has not held."""
+    room = world.room()
     view = SizingInput(
         now_s=world.now_s,
         stage=world.view,
@@ -52,7 +53,8 @@ def ask(world: StageWorld, memory: StageMemory, policy: Registered) -> Wish:
         ready=world.ready,
         desired=memory.desired,
         counting=world.counting,
-        usable=tuple((pool, entry.view) for (pool, _), entry in world.offers.items()),
+        usable=tuple((pool, entry.view) for (pool, _), entry in world.offers.items() if room[pool] > 0),
+        full=len(world.counting) >= world.spec.guard_rails.max_replicas,
         nodes_per_replica={name: pool.spec.nodes_per_replica for name, pool in world.pools.items()},
     )
     sizing: Sizing = policy.function(view, world.spec.sizing.params)

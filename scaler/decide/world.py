@@ -364,6 +364,11 @@ class StageWorld:
                 found[slot] = _later_reclaimed(found[slot], at_s)
         return found
 
+    def room(self, ended: frozenset[str] = frozenset()) -> Counter[str]:
+        """Replicas that each pool may hold yet. `ended`: ids of replicas whose room is free."""
+        taken = Counter([r.pool for r in (*self.counting, *self.leaving) if r.replica_id not in ended])
+        return Counter({name: pool.spec.max_replicas - taken[name] for name, pool in self.pools.items()})
+
     @once
     def risks(self) -> Mapping[tuple[str, str], tuple[bool, float]]:
         """(pool, offering id) -> how risky, the riskiest greatest: spot over the rest, then the latest reclaim."""

@@ -47,6 +47,7 @@ def a_question(
     now_s: float = NOW_S,
     desired: int | None = None,
     nodes: int = 1,
+    full: bool = False,
     **signals: Any,
 ) -> SizingInput:
     counting = tuple(sorted(replicas, key=lambda replica: replica.replica_id))
@@ -64,6 +65,7 @@ def a_question(
         counting=counting,
         usable=tuple(("pool", view) for view in pool.offerings if view.offering.offering_id not in refusing),
         nodes_per_replica={"pool": nodes},
+        full=full,
     )
 
 

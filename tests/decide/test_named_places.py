@@ -102,3 +102,21 @@ def test_who_is_named_and_not_there_changes_nothing() -> None:
 def test_a_drain_is_taken_back_only_where_launches_are_named() -> None:
     replicas = (a_victim("cheap", offering=CHEAP), a_victim("dear", offering=DEAR))
     assert commands(fleet(2, (CHEAP.offering_id, 2)), replicas) == ["undrain cheap (size_up)", IN_CHEAP]
+
+
+def test_the_policy_is_told_where_there_is_room_and_whether_the_ceiling_is_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is leaving fills a pool's room still, and is none of the fleet's size."""
+    asked: list[SizingInput] = []
+
+    def answer(view: SizingInput, params: Sizing) -> Sizing:
+        asked.append(view)
+        return params
+
+    monkeypatch.setattr(engine, "SIZING", {"told": Registered(params=Sizing, function=answer)})
+    there = [*some_replicas(3), a_victim("spare")]
+    commands(fleet(3, room=4, max_replicas=4), there)
+    commands(fleet(3, room=5, max_replicas=3), there)
+
+    assert [(len(view.usable), view.full) for view in asked] == [(0, False), (2, True)]

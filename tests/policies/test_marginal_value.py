@@ -55,7 +55,7 @@ def test_what_is_in_balance_stays() -> None:
 @pytest.mark.parametrize(
     ("memory", "bought"),
     [
-        pytest.param(SCARCE, {"any": 3}, id="spot has been scarce for long: a replica earns more than on-demand costs"),
+        pytest.param(SCARCE, {"any": 2}, id="spot has been scarce for long: a replica earns more than on-demand costs"),
         pytest.param(PLENTY, {}, id="spot has been plentiful: this shortage is waited out"),
     ],
 )
@@ -126,23 +126,19 @@ def test_a_short_look_at_spot_is_not_enough_to_do_without_on_demand() -> None:
     assert (bought(7200.0), bought(1e6)) == ({"any": 2}, {})
 
 
-def test_where_nothing_more_is_allowed_dear_replicas_make_room_for_cheap_ones() -> None:
+def test_at_the_ceiling_dear_replicas_make_room_for_cheap_ones() -> None:
     """Else the cheap ones, which must work before the dear ones go, would never be asked for."""
-    refused: dict[str, Any] = {"desired": 4, "memory": SCARCE | {"wished_replicas": 6.0}}
-    allowed: dict[str, Any] = {"desired": 6, "memory": SCARCE | {"wished_replicas": 6.0}}
-    dear = held(ON_DEMAND, 4)
+    dear, both = held(ON_DEMAND, 4), (EAST, ON_DEMAND)
+    refusing = (seen(EAST, refused_at_s=NOW_S - 600, refusals=1), ON_DEMAND)
 
-    assert leaving(valued(dear, (EAST, ON_DEMAND), **refused)) == {"any": 2}
-    assert leaving(valued(dear, (EAST, ON_DEMAND), **allowed)) == {}
-    assert leaving(valued(held(WEST, 4), (EAST, WEST), **refused)) == {}, "two dollars do not pay for a launch"
+    assert leaving(valued(dear, both, memory=SCARCE, full=True)) == {"any": 2}
+    assert leaving(valued(dear, both, memory=SCARCE)) == {}
+    assert leaving(valued(dear, refusing, memory=SCARCE, full=True)) == {}, "for what refused nothing goes"
+    assert leaving(valued(held(WEST, 4), (EAST, WEST), memory=SCARCE, full=True)) == {}, "two dollars pay for no launch"
 
 
-def test_a_new_fleet_is_as_large_as_the_trainer_is_dear() -> None:
-    """Six at 10 USD/h; where the trainer's cost is not known, one."""
-    unknown = {"trainer_usd_per_h": None}
-
-    assert places(valued(goodput_per_replica_per_s=MISSING)) == {"east": 2, "west": 2, "north": 2}
-    assert places(valued(goodput_per_replica_per_s=MISSING, params=unknown)) == {"east": 1}
+def test_before_any_goodput_was_measured_it_asks_for_the_cheapest_one() -> None:
+    assert places(valued(goodput_per_replica_per_s=MISSING)) == {"east": 1}
 
 
 def test_what_was_there_before_any_goodput_was_measured_stays() -> None:

@@ -60,3 +60,19 @@ def test_how_long_a_shortage_lasts(share: float, since_s: float | None, lasts_s:
     supply = SpotSupply(share=share, short_since_s=since_s, averaged_s=0.0)
 
     assert supply.lasts_s(NOW_S, 1800.0) == pytest.approx(lasts_s)
+
+
+@pytest.mark.parametrize(
+    ("share", "seen_s", "counted"),
+    [
+        pytest.param(0.6, None, 0.6, id="nothing seen: as expected"),
+        pytest.param(0.5, 7200.0, 1 / 3, id="four looks, two of which it was there: (4 * 0.5 - 1) / 3"),
+        pytest.param(0.5, 1e12, 0.5, id="seen for ever"),
+        pytest.param(0.9, 1800.0, 0.05, id="one look says nothing"),
+    ],
+)
+def test_what_a_look_at_spot_lets_one_count_on(share: float, seen_s: float | None, counted: float) -> None:
+    supply = SpotSupply(share=share, short_since_s=None, averaged_s=seen_s)
+
+    assert supply.to_count_on(1800.0) == pytest.approx(counted)
+    assert supply.to_count_on(0.0) == share
