@@ -74,6 +74,11 @@ def test_what_a_server_says_of_itself_decides(change: dict[str, str], remedy: st
         check_server(SOUND | change, declared_durable=False)
 
 
+def test_a_server_that_loads_its_log_tells_it_as_off_and_is_waited_for() -> None:
+    with pytest.raises(LedgerUnavailable, match="loading"):
+        check_server(SOUND | {"loading": "1", "aof_enabled": "0"}, declared_durable=False)
+
+
 def test_a_declared_store_still_needs_functions_and_a_primary() -> None:
     check_server(SOUND | {"redis_version": "7.0.15", "aof_enabled": "0"}, declared_durable=True)
     for change in ({"redis_version": "6.2.1"}, {"role": "slave"}, {"maxmemory_policy": "volatile-lru"}):

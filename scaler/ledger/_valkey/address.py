@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from redis import connection as client
 
-from scaler.ledger.contract import LedgerRefused
+from scaler.ledger.contract import LedgerRefused, LedgerUnavailable
 
 _FUNCTIONS_SINCE, _WAITAOF_SINCE = (7, 0), (7, 2)
 _PARAMETERS = frozenset({"durability", "objects", "timeout_s", "ca"})
@@ -104,7 +104,12 @@ def parse_url(url: str) -> Address:
 
 
 def check_server(info: Mapping[str, str], *, declared_durable: bool) -> None:
-    """`LedgerRefused`, with the remedy, where the server could lose what it acknowledged."""
+    """`LedgerRefused`, with the remedy, where the server could lose what it acknowledged.
+
+    `LedgerUnavailable` while it loads: it tells its log as switched off until all of it was read.
+    """
+    if info.get("loading") == "1":
+        raise LedgerUnavailable("the store is loading its data")
     version = tuple(int(part) for part in info["redis_version"].split(".")[:2])
     if info.get("role") != "master":
         raise LedgerRefused("this server is a replica: give the address of the primary")
