@@ -7,26 +7,29 @@ other one has `tokens_each` published.
 
 import random
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 
+from scaler.model.once import once
 from scaler.simulate.scenario import LENGTH_QUANTILES, LengthModel
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Shape:
     """The lengths of a group's units, ascending, with their running sums."""
 
     lengths: tuple[int, ...]
     sums: tuple[int, ...]
-    longest: int = field(init=False)
-    """Tokens of the longest unit. Kept, like their total: they are asked for with every lease."""
-    total: int = field(init=False)
-    """Tokens of all units."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "longest", self.lengths[-1])
-        object.__setattr__(self, "total", self.sums[-1])
+    @once
+    def longest(self) -> int:
+        """Tokens of the longest unit."""
+        return self.lengths[-1]
+
+    @once
+    def total(self) -> int:
+        """Tokens of all units."""
+        return self.sums[-1]
 
     def done(self, tokens_each: float, ended_each: float) -> float:
         """Tokens of all units where those of at most `ended_each` are at their end, and the others at `tokens_each`."""

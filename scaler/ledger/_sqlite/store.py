@@ -56,12 +56,9 @@ class Store:
 
     _synced_seq = 0
     """The event up to which the log is known to be synced."""
-    _changes = 0
-    """Rows changed by this connection before the transaction in hand."""
 
     def __init__(self, path: Path, job: str, now_s: Callable[[], float], busy_timeout_s: float) -> None:
         self._path = path
-        self._file = str(path)
         self._job_name = job
         self._now_s = now_s
         self._busy_timeout_s = busy_timeout_s
@@ -88,8 +85,7 @@ class Store:
 
         Durable when this returns, and so is everything that the answer rests on.
         """
-        # Here and below no context managers: in a call of one unit they would cost as much as a statement each.
-        try:
+        with translated():
             if self._opened == _NOWHERE:
                 self._reopen()
             if self._desk.held or not self._sidecar.turn.try_lock():
@@ -97,9 +93,6 @@ class Store:
                 if reply is not None:
                     return reply
             return self._do(request)
-        except sqlite3.DatabaseError as error:
-            raise_as_agreed(error)
-            raise
 
     def _hold_newest(self) -> None:
         """With the lock: have it on the file that is there now.
@@ -218,47 +211,29 @@ class Store:
         return tx, reply
 
     def _answer_all(self, request: calls.Told, posts: Sequence[Post]) -> tuple[Transaction, calls.Told]:
-        tx = self._begin()
-        try:
+        with self._transaction() as tx:
             reply = calls.answer(tx, request)
             replies = [calls.packed(calls.answer(tx, calls.unpacked(post.request))) for post in posts]
             if posts and not self._desk.prepare(posts, replies, self._job, tx.counters.seq):
                 raise LedgerUnavailable("an answer is too long to lie on the desk")
-            self._commit(tx)
-        except BaseException:
-            self._undo()
-            raise
         return tx, reply
 
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
         """With the lock: all or nothing of what is done inside."""
-        tx = self._begin()
-        try:
-            yield tx
-            self._commit(tx)
-        except BaseException:
-            self._undo()
-            raise
-
-    def _begin(self) -> Transaction:
         self._desk.settle(self._settled_seq)
         self._db.execute("BEGIN IMMEDIATE")
+        changes = self._db.total_changes
         try:
-            self._changes = self._db.total_changes
-            return self._begun()
+            tx = self._begun()
+            yield tx
+            tx.finish()
+            self._db.execute("COMMIT")
         except BaseException:
-            self._undo()
+            self.cache.clear()
+            self._roll_back()
             raise
-
-    def _commit(self, tx: Transaction) -> None:
-        tx.finish()
-        self._db.execute("COMMIT")
-        tx.changed = self._db.total_changes != self._changes
-
-    def _undo(self) -> None:
-        self.cache.clear()
-        self._roll_back()
+        tx.changed = self._db.total_changes != changes
 
     def _note(self, tx: Transaction) -> None:
         self._sidecar.note(self._job, tx.counters.store_epoch, tx.counters.fence)
@@ -319,7 +294,7 @@ class Store:
 
     def _file_id(self) -> tuple[int, int]:
         try:
-            found = os.stat(self._file)  # noqa: PTH116 - in every write; pathlib takes three times as long
+            found = self._path.stat()
         except FileNotFoundError as error:
             raise LedgerUnavailable(f"{self._path} is gone") from error
         return found.st_dev, found.st_ino
@@ -437,15 +412,10 @@ def translated() -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        raise_as_agreed(error)
+        # Extended codes keep the primary one in their lowest byte.
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in _AWAY_CODES:
+            raise LedgerUnavailable(f"SQLite: {error}") from error
+        if code in _REFUSED_CODES:
+            raise LedgerRefused(f"SQLite: {error}") from error
         raise
-
-
-def raise_as_agreed(error: sqlite3.DatabaseError) -> None:
-    """Raise the contract's error for what SQLite says of the store; return where it is a mistake of ours."""
-    # Extended codes keep the primary one in their lowest byte.
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in _AWAY_CODES:
-        raise LedgerUnavailable(f"SQLite: {error}") from error
-    if code in _REFUSED_CODES:
-        raise LedgerRefused(f"SQLite: {error}") from error
