@@ -1,7 +1,8 @@
 """When to look again: at the next moment that could change a decision by itself, at the latest after an interval.
 
 Those moments are deadlines of notices and drains, the last moment to leave a group before them, reaps, launch time-outs, ends
-of cool-downs, of the wait for fresh signals and of refusal back-offs. Everything else comes with the next snapshot.
+of cool-downs and of the wait for fresh signals. Everything else comes with the next snapshot. The end of a refusal's
+back-off is none: an offering that refused is asked again at the next turn, since each turn has every pool listed.
 """
 
 from collections.abc import Iterable
@@ -16,6 +17,8 @@ SOONEST_S = 0.1
 """A moment that is almost there must not make a busy loop."""
 HURRY_S = 1.0
 """While a replica has to leave its group within seconds, whatever else has to come first."""
+AFTER_REFUSAL_S = 5.0
+"""From a refusal to the decision that asks elsewhere, an interval at most: answers to one plan come seconds apart."""
 
 
 def look_again_in_s(worlds: Iterable[StageWorld], memory: Memory, now_s: float, interval_s: float) -> float:
@@ -25,8 +28,6 @@ def look_again_in_s(worlds: Iterable[StageWorld], memory: Memory, now_s: float, 
         for replica in world.restless:
             moments_s += _moments_of_replica(world, replica)
         moments_s += _moments_of_size(world, memory)
-        for pool in world.pools.values():
-            moments_s += pool.backoffs_end_s()
     next_s = min([at_s - now_s for at_s in moments_s if at_s > now_s], default=interval_s)
     return max(SOONEST_S, min(interval_s, next_s))
 

@@ -200,10 +200,6 @@ class PoolWorld:
         """Offering id -> rent of one replica, all its nodes; without those whose price is unknown or none."""
         return self.facts.prices_usd_per_h
 
-    def backoffs_end_s(self) -> Iterable[float]:
-        """When each offering that refused may be asked again."""
-        return self.facts.backoffs_end_s.values()
-
     def offers(self) -> Iterator[tuple[Slot, Offer]]:
         """What may be launched there at all now, in order of name."""
         if not self.usable:

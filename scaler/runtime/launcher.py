@@ -71,6 +71,8 @@ class Launcher:
         self._in_flight: set[str] = set()
         self._held: dict[str, tuple[float, float]] = {}
         """Pool -> until when its provider is left alone (monotonic), and for how long that was."""
+        self.refused: Callable[[], None] = lambda: None
+        """Called at every refusal."""
         self._put: dict[str, Intent] = {}
         self._over: list[str] = []
 
@@ -187,6 +189,7 @@ class Launcher:
             self._offerings.out_of_quota(command.offering_id, now_s, intent.decided_at_s, why)
         self._metrics.refusals.labels(command.pool, answer.result.value).inc()
         self._outcomes.record(command, seq, Outcome.REFUSED, why)
+        self.refused()
 
     def _is_due(self, intent: Intent) -> bool:
         return intent.answered_at_s is None and intent.token not in self._in_flight and not self._waits(intent)

@@ -18,6 +18,7 @@ from typing import Protocol
 import structlog
 
 from scaler.act.base import PoolActor
+from scaler.decide.timing import AFTER_REFUSAL_S
 from scaler.interruptions.base import SourceHealth
 from scaler.kube.waiting import first_of
 from scaler.model.clock import Clock
@@ -144,7 +145,9 @@ class Controller:
         self._seq = 0
         self.wake = asyncio.Event()
         """Set it to start the next turn early."""
+        self._refused = asyncio.Event()
         parts.pools.late = self.wake.set
+        parts.executor.launcher.refused = self._refused.set
         self.readout = Readout(leading=True, leader_epoch=parts.leader_epoch)
 
     async def run(self, group: asyncio.TaskGroup) -> None:
@@ -330,8 +333,13 @@ class Controller:
         return wait_s
 
     async def _wait(self, seconds: float) -> None:
-        await first_of(self._parts.clock.sleep(seconds), self.wake.wait())
+        await first_of(self._parts.clock.sleep(seconds), self.wake.wait(), self._after_refusal())
         self.wake.clear()
+        self._refused.clear()
+
+    async def _after_refusal(self) -> None:
+        await self._refused.wait()
+        await self._parts.clock.sleep(AFTER_REFUSAL_S)
 
 
 def _oldest_s(spec: FleetSpec) -> float:

@@ -22,12 +22,13 @@ from scaler.simulate.tally import HOUR_S, Tally
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callbacks:
-    """What the rest of the world does when a replica becomes ready, is lost, or a decision is due early."""
+    """What the rest of the world does when a replica becomes ready or is lost, and when a launch is refused or a notice comes."""
 
     ready: Callable[[Replica], None]
     lost: Callable[[Replica], None]
     """It is gone with what it held."""
-    wake: Callable[[], None]
+    refused: Callable[[], None]
+    noticed: Callable[[], None]
 
 
 class Cloud:
@@ -83,7 +84,7 @@ class Cloud:
             self._tally.refusals += 1
             self.memory.refused(*state.key, self._kernel.now_s, replica.requested_s)
             self._forget(replica)
-            self._call.wake()
+            self._call.refused()
             return
         self.memory.launched(*state.key)
         occupant = self._occupy(replica, self._kernel.now_s)
@@ -163,7 +164,7 @@ class Cloud:
             deadline_s=gone_s,
         )
         self.memory.reclaiming(*replica.offering.key, now_s)
-        self._call.wake()
+        self._call.noticed()
 
     def _taken(self, replica: Replica) -> None:
         if not replica.gone:
@@ -181,7 +182,6 @@ class Cloud:
             self.memory.lost(*replica.offering.key, self._kernel.now_s, was_ready=was_ready)
         self._end(replica, taken=refundable)
         self._call.lost(replica)
-        self._call.wake()
 
     def _plan_lifetime(self, replica: Replica, occupant: int, age_s: float = 0.0) -> None:
         """Hazards that are drawn beforehand: by age (`age_s` is survived already), and hard failures."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from policies.base import Registered
 from scaler.decide.engine import decide
+from scaler.decide.timing import AFTER_REFUSAL_S
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.plan import (
     Command,
@@ -35,8 +36,8 @@ from scaler.simulate.service import ServiceWork
 from scaler.simulate.tally import Tally
 
 AVERAGED_OVER_S = 600.0
-WAKE_DELAY_S = 2.0
-"""From an event to the decision that it wakes, an interval at most: several events make one."""
+AFTER_NOTICE_S = 2.0
+"""From a notice to the decision that it wakes, an interval at most: it has to be heard of."""
 SHORTEST_S = 1.0
 """Between decisions, or an interval where that is shorter."""
 WITH_WORKER = frozenset({ReplicaPhase.LOADING, ReplicaPhase.READY})
@@ -91,9 +92,16 @@ class Control:
         """Decide for the first time now."""
         self._kernel.at(self._kernel.now_s, self._turn)
 
-    def wake(self) -> None:
-        """Something happened that a decision should not wait for."""
-        soon_s = self._kernel.now_s + min(WAKE_DELAY_S, self._scenario.fleet.interval_s)
+    def noticed(self) -> None:
+        """A notice: the live loop is woken by one."""
+        self._wake(AFTER_NOTICE_S)
+
+    def refused(self) -> None:
+        """A refusal: likewise."""
+        self._wake(AFTER_REFUSAL_S)
+
+    def _wake(self, after_s: float) -> None:
+        soon_s = self._kernel.now_s + min(after_s, self._scenario.fleet.interval_s)
         if self._due_s > soon_s:
             self._due_s = soon_s
             self._kernel.at(soon_s, self._turn)

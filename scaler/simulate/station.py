@@ -8,7 +8,6 @@ Invariants: a replica never holds more leases in lanes than it has lanes; a leas
 given back.
 """
 
-from collections.abc import Callable
 from typing import Protocol
 
 from scaler.simulate.groups import Group
@@ -43,11 +42,10 @@ class Work(Protocol):
 class Station:
     """See the module's docstring. `lanes`: of each replica."""
 
-    def __init__(self, kernel: Kernel, lanes: int, work: Work, drained: Callable[[], None]) -> None:
+    def __init__(self, kernel: Kernel, lanes: int, work: Work) -> None:
         self.lanes = lanes
         self._kernel = kernel
         self._work = work
-        self._drained = drained
         self._idle: dict[str, Replica] = {}
         self.busy = 0
         """Lanes that are taken, of replicas alive or gone until their leases end."""
@@ -95,7 +93,6 @@ class Station:
         self._end(lease)
         del lease.holder.leases[lease.group.number]
         self._work.complete(lease)
-        self._look_drained(lease.holder)
         self.dispatch()
 
     def _end(self, lease: Lease) -> None:
@@ -115,12 +112,10 @@ class Station:
         """Its group is of no use any more: the holder leaves it."""
         self._end(lease)
         del lease.holder.leases[lease.group.number]
-        self._look_drained(lease.holder)
 
     def close(self, replica: Replica) -> None:
         """No new leases."""
         self._idle.pop(replica.replica_id, None)
-        self._look_drained(replica)
 
     def stop(self, replica: Replica) -> None:
         """A replica is lost with what it holds: its leases end by themselves no more."""
@@ -138,9 +133,4 @@ class Station:
             self._work.give_back(lease, at_s, published=published)
         self._idle.pop(replica.replica_id, None)
         if leases:
-            self._look_drained(replica)
             self.dispatch()
-
-    def _look_drained(self, replica: Replica) -> None:
-        if replica.drain_deadline_s is not None and not replica.leases:
-            self._drained()

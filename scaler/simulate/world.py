@@ -52,7 +52,12 @@ class World:
         self.kernel = Kernel()
         self.tally = Tally(scenario, self.kernel)
         self.ledger = SimulatedLedger(scenario, self.kernel, seed)
-        callbacks = Callbacks(ready=self._ready, lost=self._lost, wake=self._wake)
+        callbacks = Callbacks(
+            ready=self._ready,
+            lost=self._lost,
+            refused=self._refused,
+            noticed=self._noticed,
+        )
         self.cloud = Cloud(scenario, self.kernel, seed, self.tally, callbacks)
         self.trainer = SimulatedTrainer(scenario, self.kernel, self.ledger, self._swap)
         self._margin_s = {stage.name: stage.drain.margin_s for stage in scenario.fleet.stages}
@@ -102,12 +107,11 @@ class World:
         return enqueue
 
     def _stations(self) -> dict[str, Station]:
-        wake = self._wake
         first, *others = (stage.name for stage in self.scenario.fleet.stages)
-        stations = {first: Station(self.kernel, self.scenario.lanes_per_replica, self.ledger, wake)}
+        stations = {first: Station(self.kernel, self.scenario.lanes_per_replica, self.ledger)}
         for name in others:
             work = self.services[name]
-            stations[name] = Station(self.kernel, work.lanes, work, wake)
+            stations[name] = Station(self.kernel, work.lanes, work)
         return stations
 
     def _warm_up(self) -> None:
@@ -186,8 +190,11 @@ class World:
         if replica.gone:
             self.cloud.replicas.pop(replica.replica_id, None)
 
-    def _wake(self) -> None:
-        self.control.wake()
+    def _refused(self) -> None:
+        self.control.refused()
+
+    def _noticed(self) -> None:
+        self.control.noticed()
 
     def _released(self) -> None:
         self.rollout.dispatch()

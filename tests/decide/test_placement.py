@@ -40,6 +40,15 @@ def reclaiming(offering: Any, ago_s: float) -> OfferingView:
     return OfferingView(offering=offering, reclaiming_at_s=NOW_S - ago_s)
 
 
+def test_the_end_of_a_back_off_waits_for_the_next_turn() -> None:
+    """Each turn has every pool listed, and offerings that refuse would have it do so all the time."""
+    offerings = [refused(CHEAP, 29)]
+
+    plan = planned(a_world_of(pools=[a_pool_view("pool", *offerings)]), a_fleet_spec(1, pools=[_spec_of(offerings)]))
+
+    assert plan.look_again_in_s == 10.0
+
+
 @pytest.mark.parametrize(
     ("offerings", "expected"),
     [

@@ -9,6 +9,7 @@ import pytest
 
 from scaler.act.base import LaunchOutcome, LaunchResult
 from scaler.decide.endings import endings
+from scaler.decide.timing import AFTER_REFUSAL_S
 from scaler.decide.world import StageWorld
 from scaler.ledger.contract import StaleEpoch
 from scaler.model.capacity import ReplicaPhase
@@ -532,6 +533,21 @@ async def test_the_loop_waits_its_interval_and_wakes_early_once_for_a_burst(worl
         assert len(world.script.seen) == turns + 1
         await world.clock.advance(10.0)
         assert len(world.script.seen) == turns + 2
+        task.cancel()
+
+
+async def test_refusals_bring_one_turn_soon_that_asks_elsewhere(world: World) -> None:
+    world.script.plans = [(a_launch("t1"), a_launch("t2"))]
+    world.pool.refuse = LaunchResult.INSUFFICIENT_CAPACITY
+    async with asyncio.TaskGroup() as group, a_controller(world, start=False) as running:
+        task = group.create_task(running.controller.run(running.group))
+        await world.clock.advance(AFTER_REFUSAL_S - 0.1)
+        assert len(world.script.seen) == 1
+        await world.clock.advance(0.2)
+        assert len(world.script.seen) == 2
+        assert running.snapshot.stages[0].pools[0].offerings[0].refusals == 1
+        await world.clock.advance(9.0)
+        assert len(world.script.seen) == 2
         task.cancel()
 
 

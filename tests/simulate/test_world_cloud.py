@@ -4,11 +4,26 @@ from dataclasses import replace
 
 import pytest
 
+from scaler.decide.timing import AFTER_REFUSAL_S
 from scaler.model.capacity import CapacityType
 from scaler.simulate.cloud import age_at, exposure_at
-from scaler.simulate.scenario import AgeHazard, NoticeModel, warm_start
+from scaler.simulate.scenario import AgeHazard, NoticeModel, Scenario, warm_start
 from scaler.simulate.world import World, simulate
 from tests.builders.scenarios import HOUR_S, a_capacity, a_scenario
+
+
+def asked_at_s(scenario: Scenario) -> dict[str, list[float]]:
+    """By zone: when replicas were asked for there."""
+    found: dict[str, dict[str, float]] = {}
+
+    def look(world: World) -> None:
+        for replica in world.cloud.replicas.values():
+            if replica.requested_s >= 0:
+                zone = replica.offering.model.offering.zone
+                found.setdefault(zone, {})[replica.replica_id] = replica.requested_s
+
+    simulate(scenario, watch=look)
+    return {zone: sorted(asked.values()) for zone, asked in found.items()}
 
 
 def test_what_is_held_above_a_fallen_count_is_taken_and_the_rest_stays() -> None:
@@ -43,6 +58,28 @@ def test_a_quota_refuses_and_never_takes() -> None:
     assert run.interruptions == 0
     assert run.refusals > 0
     assert run.cost_by_capacity_usd["on-demand"] > 0
+
+
+def test_who_is_refused_asks_elsewhere_within_seconds() -> None:
+    """As the live loop does."""
+    scenario = a_scenario(a_capacity("a", (0, 0)), a_capacity("b", price=20.0), sizing=1, warm_replicas=0)
+
+    asked = asked_at_s(scenario)
+    assert (asked["a"][0], asked["b"]) == (0.0, [scenario.launch.answer.least_s + AFTER_REFUSAL_S])
+
+
+def test_what_goes_unnoticed_is_seen_at_the_next_turn() -> None:
+    """As the live loop does: only what it is told of wakes it."""
+    scenario = a_scenario(
+        a_capacity("a", (0, 4), (2, 3)),
+        a_capacity("b", price=20.0),
+        notices=NoticeModel(none_ratio=1.0, late_ratio=0.0),
+    )
+    asked = asked_at_s(scenario)
+    first_s = min(at_s for zone in asked.values() for at_s in zone)
+
+    assert first_s > 2 * HOUR_S
+    assert first_s % scenario.fleet.interval_s == 0
 
 
 def test_an_instance_taken_within_its_first_hour_costs_nothing() -> None:
@@ -153,7 +190,8 @@ def test_warm_replicas_start_where_it_is_cheapest_and_there_is_room() -> None:
 def test_a_replica_that_died_without_notice_finishes_nothing() -> None:
     """Not even in the moments before anybody knows: what it held goes on elsewhere."""
     taking = a_capacity("a", (0, 6), (2, 1), (4, 6), (6, 0))
-    scenario = a_scenario(taking, sizing=6, warm_replicas=6, notices=NoticeModel(none_ratio=1.0, late_ratio=0.0))
+    unnoticed = NoticeModel(none_ratio=1.0, late_ratio=0.0)
+    scenario = a_scenario(taking, sizing=6, warm_replicas=6, notices=unnoticed, interval_s=2.0)
     # Units of 3 seconds, and a trainer that takes all there are: some would end in the two seconds before anybody knows.
     scenario = replace(
         scenario,
