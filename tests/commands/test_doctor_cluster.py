@@ -12,6 +12,7 @@ from scaler.commands.doctor_checks.base import Level, Line
 from scaler.commands.doctor_checks.http_probes import Heard
 from scaler.commands.doctor_checks.lease import look_at_lease
 from scaler.commands.doctor_checks.rights import Right, missing, who_asks
+from scaler.commands.doctor_checks.trainers import lines_of
 from scaler.config.controller import Election
 from scaler.config.convert import job_settings
 from scaler.config.crd import HASH_ANNOTATION, NAME, definition
@@ -20,7 +21,7 @@ from scaler.kube.contract import DEFINITIONS, LEASES, ROLLOUT_FLEETS, Denied, Ku
 from scaler.kube.lease_record import written
 from scaler.ledger.registry import open_ledger
 from scaler.model.job import Phase, TrainerReport
-from scaler.model.trainers import RepairKind
+from scaler.model.trainers import CheckCode, Finding, RepairKind, Severity, SubjectKind
 from scaler.runtime.clock import SystemClock
 from tests.builders.fleet_status import CONFIG, a_readout, a_status
 from tests.builders.fleet_yaml import a_cluster_fleet, a_karpenter_pool, a_stage, the_fleet
@@ -325,6 +326,18 @@ async def test_a_karpenter_pool_without_its_node_pool_or_its_worker_set_is_refus
     line = about([each for each in await ward.look() if each.about == "pool spot"], "pool")
     assert line.level is Level.FAIL
     assert line.found.startswith("refused: ")
+
+
+def test_what_is_wrong_with_many_nodes_is_one_line() -> None:
+    def wrong(node: str, message: str) -> Finding:
+        kind, severity = SubjectKind.NODE, Severity.ALARM
+        return Finding(
+            check=CheckCode.TAINT, trainer="t", subject_kind=kind, subject=node, severity=severity, message=message
+        )
+
+    found = lines_of([wrong("a", "bare"), wrong("x", "odd"), *(wrong(node, "bare") for node in "bcde")])
+    assert [line.found for line in found] == ["node a, b, c and 2 more: bare", "node x: odd"]
+    assert {line.about for line in found} == {"trainer t, taint"}
 
 
 async def test_a_trainer_that_nobody_finds_is_the_guards_finding() -> None:

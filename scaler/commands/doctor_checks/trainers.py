@@ -25,8 +25,12 @@ _REMEDIES: Mapping[Severity, str] = {
 }
 
 
+_NAMED = 3
+"""Of those that the same is wrong with: a trainer has dozens of nodes, all made from one template."""
+
+
 async def trainers(world: ClusterWorld) -> Sequence[Line]:
-    """A line for each finding, and one for each trainer without any."""
+    """A line for each thing that is wrong, with what it is wrong with, and one for each trainer that nothing is wrong with."""
     fleet = world.fleet
     if fleet is None or not fleet.spec.trainers:
         return [] if fleet is not None else [not_looked("trainers", "the fleet is not known", "see its line")]
@@ -38,16 +42,29 @@ async def trainers(world: ClusterWorld) -> Sequence[Line]:
     lines = []
     for spec, seen in zip(specs, facts, strict=True):
         findings = guard(seen, GuardSettings(trainer=spec, rollout_places=places_of(fleet)), world.clock.now_s())
-        lines += [_line(each) for each in findings]
+        lines += lines_of(findings)
         if not findings:
             lines.append(ok(f"trainer {spec.name}", f"{len(seen.pods)} pods, and nothing would take them away"))
     return lines
 
 
-def _line(finding: Finding) -> Line:
+def lines_of(findings: Sequence[Finding]) -> list[Line]:
+    """One for each thing that is wrong, however many it is wrong with."""
+    alike: dict[tuple[str, ...], list[Finding]] = {}
+    for each in findings:
+        alike.setdefault((each.trainer, each.check, each.subject_kind, each.severity, each.message), []).append(each)
+    return [_line(those[0], [each.subject for each in those]) for those in alike.values()]
+
+
+def _line(finding: Finding, subjects: Sequence[str]) -> Line:
     return Line(
         level=_LEVELS[finding.severity],
         about=f"trainer {finding.trainer}, {finding.check}",
-        found=f"{finding.subject_kind} {finding.subject}: {finding.message}",
+        found=f"{finding.subject_kind} {_named(subjects)}: {finding.message}",
         remedy=_REMEDIES[finding.severity],
     )
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

@@ -57,6 +57,17 @@ def caller_of(name: str) -> str:
 
 CALLER = caller_of("a")
 """Of the controller that is there unless others are named."""
+_HEADRACE = (sys.executable, "-m", "scaler.cli")
+
+
+def _environment(name: str) -> dict[str, str]:
+    return {
+        **os.environ,
+        "AWS_ACCESS_KEY_ID": caller_of(name),
+        "AWS_SECRET_ACCESS_KEY": "none",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "PYTHONPATH": str(Path(__file__).parents[3]),
+    }
 
 
 @dataclass(slots=True)
@@ -136,24 +147,34 @@ class ClusterBed:
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         """Start a controller process, with settings of its own if some are given."""
-        file = self.folder / f"controller-{name}.yaml"
+        file = self.settings_file(name)
         file.write_text(yaml.safe_dump(settings or self.settings(name, port)))
         words = ["run", "--cluster", "--kubeconfig", str(kubeconfig or self.plane.kubeconfig), "-f", str(file)]
-        env = {
-            **os.environ,
-            "AWS_ACCESS_KEY_ID": caller_of(name),
-            "AWS_SECRET_ACCESS_KEY": "none",
-            "AWS_EC2_METADATA_DISABLED": "true",
-            "PYTHONPATH": str(Path(__file__).parents[3]),
-        }
         with (self.folder / f"controller-{name}.log").open("ab") as out:
             self.controllers[name] = subprocess.Popen(
-                [sys.executable, "-m", "scaler.cli", *words],
+                [*_HEADRACE, *words],
                 stdout=out,
                 stderr=out,
-                env=env,
+                env=_environment(name),
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 - only makes a system call
             )
+
+    def settings_file(self, name: str = "a") -> Path:
+        """Where a controller's settings lie."""
+        return self.folder / f"controller-{name}.yaml"
+
+    async def headrace(self, *words: str) -> tuple[int, str]:
+        """Run a command as whoever looks after the cluster would; its exit code, and what it printed."""
+        process = await asyncio.create_subprocess_exec(
+            *_HEADRACE,
+            *words,
+            "--kubeconfig",
+            str(self.plane.kubeconfig),
+            env=_environment("a"),
+            stdout=subprocess.PIPE,
+        )
+        out, _ = await process.communicate()
+        return process.returncode or 0, out.decode()
 
     def settings(self, name: str, port: int) -> dict[str, Any]:
         """A controller's settings."""

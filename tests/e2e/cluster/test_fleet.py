@@ -4,6 +4,7 @@ What is believed is what the servers say: SimCloud's record of every instance's 
 history.
 """
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from scaler.ledger.audit import audit
 from scaler.model.trainers import TrainerSpec
 from tests.builders.trainer_recorder import TrainerRecorder
 from tests.cluster.fixtures import require
-from tests.e2e.cluster.base import CALLER, NAMESPACE
+from tests.e2e.cluster.base import CALLER, JOB, NAMESPACE, SYSTEM
 from tests.e2e.cluster.bed import Bed, a_bed
 from tests.e2e.cluster.trainers import TRAINER_LABELS, TRAINERS, add_trainers
 from tests.simcloud.journal import BY_CALLERS, EndedBy
@@ -36,6 +37,7 @@ async def test_floor_ceiling_loss_and_floor_again(tmp_path: Path) -> None:
         await bed.until("the floor", lambda: len(bed.workers.names) >= _FLOOR)
         await bed.until("the ceiling", lambda: len(bed.workers.names) == _CEILING, 120)
         assert len(bed.nodes.all()) == _CEILING + TRAINERS
+        await _the_doctor_finds_trainers_unprotected_and_nothing_else(bed)
 
         gone = set(bed.sim.fate.reclaim(_THIRD))
         await bed.until("every noticed node is tainted", lambda: bed.tainted() >= gone)
@@ -50,6 +52,21 @@ async def test_floor_ceiling_loss_and_floor_again(tmp_path: Path) -> None:
         assert await recorder.changes() == []
         bed.rest()
         assert audit(bed.open_ledger()).findings == ()
+
+
+async def _the_doctor_finds_trainers_unprotected_and_nothing_else(bed: Bed) -> None:
+    """On a real API server: objects, conditions, lease and rights are its own."""
+    words = ("doctor", JOB, "--namespace", NAMESPACE, "--file", str(bed.settings_file()), "--json")
+    code, said = await bed.headrace(*words)
+    lines = json.loads(said)["lines"]
+    found = {line["about"]: line["found"] for line in lines}
+    failing = {line["about"] for line in lines if line["level"] == "fail"}
+    trainers = {about for about in failing if about.startswith("trainer trainer, ")}
+    assert (code, failing - trainers) == (1, {"condition TrainerProtected"}), said
+    assert f" and {TRAINERS - 3} more: " in found["trainer trainer, priority"]
+    assert found["workers"] == f"{_CEILING} at work, {_CEILING} ready, 0 draining"
+    assert found[f"lease {SYSTEM}/headrace"].startswith("held by ")
+    assert "may do 24 of 24 things" in found["rights"]
 
 
 def _instances_ended_as_they_should(bed: Bed, noticed: set[str]) -> None:

@@ -1,4 +1,4 @@
-"""Trainers in the bed: nodes and pods that are not the controller's to scale, protected as a careful operator would."""
+"""Trainers in the bed: nodes and pods that are not the controller's to scale, kept from Karpenter and from nobody else."""
 
 from typing import Any
 
