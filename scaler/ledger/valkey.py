@@ -56,7 +56,7 @@ from scaler.ledger.rules import group_up
 from scaler.model.job import JobSettings, LedgerStats, TrainerReport, WorkerIdentity, WorkerRecord, WorkerStatus
 from scaler.model.work import Batch, PolicyVersion, ReleaseReason, WorkUnit
 
-_OUTCOMES = {"c": CommitOutcome.COMMITTED, "a": CommitOutcome.ALREADY, "r": CommitOutcome.REFUSED}
+_OUTCOMES = {ord("c"): CommitOutcome.COMMITTED, ord("a"): CommitOutcome.ALREADY, ord("r"): CommitOutcome.REFUSED}
 _COMPACTED_AT_ONCE = 1000
 _SCANNED_AT_ONCE = 1000
 MAX_GROUP_SIZE = 4096
@@ -146,7 +146,7 @@ class ValkeyLedger:
     def commit(self, worker: str, commits: Sequence[Commit]) -> tuple[CommitOutcome, ...]:
         """Turn leases into samples."""
         reply = self._link.call("commit", worker, *commit_words(self._objects, commits)) if commits else b""
-        return tuple(_OUTCOMES[letter] for letter in reply.decode())
+        return tuple([_OUTCOMES[letter] for letter in reply])
 
     def release(self, worker: str, releases: Sequence[Release]) -> tuple[bool, ...]:
         """Give leases back."""

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from scaler.ledger.audit import audit
 from scaler.ledger.contract import CommitOutcome, Ledger, LedgerRefused, UnitState
 from scaler.model.work import DropReason, FencingToken, ReleaseReason, Resume, VersionSpan
 from tests.builders.ledger import (
@@ -74,6 +75,17 @@ def test_units_are_leased_in_the_order_they_were_put(ledger: Ledger) -> None:
     ledger.put_units(group("c"))
 
     assert ids(lease_all(ledger, "w1", 5)) == ["b.0/0", "b.0/1", "a.0/0", "a.0/1", "c.0/0"]
+
+
+def test_a_group_may_be_named_like_a_unit_of_another(ledger: Ledger) -> None:
+    put = [*group("a"), *group("a.0/0"), *group("a.0")]
+    ledger.put_units(put)
+
+    leases = lease_all(ledger, "w1", 6)
+
+    assert [lease.unit for lease in leases] == put
+    assert ledger.commit("w1", [commit_of(lease) for lease in leases]) == (CommitOutcome.COMMITTED,) * 6
+    assert ledger.stats().ready_groups == 3
 
 
 def test_half_done_groups_go_before_fresh_ones_the_oldest_first(ledger: Ledger) -> None:
@@ -183,6 +195,26 @@ def test_commits_in_one_call_are_judged_one_by_one(ledger: Ledger) -> None:
 
     assert outcomes == (CommitOutcome.COMMITTED, CommitOutcome.ALREADY, CommitOutcome.COMMITTED)
     assert (ledger.stats().buffered, ledger.stats().ready_groups) == (2, 1)
+
+
+def test_units_of_one_lease_are_committed_together_whatever_became_of_them(
+    ledger: Ledger, ledger_factory: LedgerFactory
+) -> None:
+    ledger.put_units(groups(2, size=4))
+    leases = lease_all(ledger, "w1", 8)
+    ledger.heartbeat("w1", [beat_of(lease, delta(0, 3)) for lease in leases[1:3]], READY, TTL_S)
+    ledger.release("w1", [release_of(lease) for lease in leases[5:7]])
+    ledger.commit("w1", [commit_of(leases[7])])
+
+    outcomes = ledger.commit("w1", [commit_of(lease, tokens=4 + n) for n, lease in enumerate(leases)])
+
+    assert outcomes == (*(CommitOutcome.COMMITTED,) * 7, CommitOutcome.ALREADY)
+    stats = ledger.stats()
+    assert (stats.pending, stats.running, stats.buffered, stats.ready_groups) == (0, 0, 8, 2)
+    assert stats.tokens.committed == sum(range(4, 11)) + 4
+    assert audit(ledger).findings == ()
+    ledger_factory.now_s += TTL_S + 1
+    assert (ledger.expire(), lease_all(ledger, "w1", 8)) == (0, ())
 
 
 def test_an_old_fence_neither_extends_nor_releases(ledger: Ledger) -> None:

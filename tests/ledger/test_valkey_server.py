@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from redis.exceptions import ResponseError
 
+from scaler.ledger._valkey import link
 from scaler.ledger._valkey.address import Address, check_server, parse_url
+from scaler.ledger._valkey.link import library
+from scaler.ledger._valkey.runs import fence_bytes
 from scaler.ledger.audit import audit
 from scaler.ledger.contract import CommitOutcome, LedgerRefused, LedgerUnavailable, UnitState
 from scaler.ledger.registry import open_ledger
@@ -241,6 +244,64 @@ def test_numbers_given_away_before_a_restore_are_never_given_again(server: Valke
     new = restored.take_batch(epoch, 1, 0, 1)
     assert new is not None
     assert new.batch_id > lost.batch_id + 1
+
+
+def test_no_journal_outlives_its_unit(server: ValkeyServer) -> None:
+    ledger = ready(server.url)
+    ledger.put_units(groups(1, size=3))
+    leases = lease_all(ledger, "w1", 3)
+    ledger.heartbeat("w1", [beat_of(lease, delta(0, 3)) for lease in leases], READY, TTL_S)
+    ledger.commit("w1", [commit_of(lease) for lease in leases])
+
+    with server.client() as client:
+        assert client.keys("headrace:{job}:j:*") == []
+
+
+def test_counters_that_are_put_back_hold_at_once(server: ValkeyServer) -> None:
+    """The library keeps the counters it wrote last; the store's own decide, here after somebody restored a copy."""
+    ledger = ready(server.url)
+    ledger.put_units(groups(4))
+    with server.client() as client:
+        copy = {name: client.dump(name) for name in client.keys("*")}
+        done = run_units(ledger, "w1", 4)
+        client.flushall()
+        for name, value in copy.items():
+            client.restore(name, 0, value)
+
+    assert (ledger.stats().pending, ledger.stats().buffered) == (8, 0)
+    assert run_units(ledger, "w1", 4) == done
+    assert audit(ledger).findings == ()
+
+
+def test_a_call_that_fails_leaves_the_counters_as_the_store_has_them(server: ValkeyServer) -> None:
+    ledger = ready(server.url)
+    ledger.put_units(groups(1))
+    one, two = lease_all(ledger, "w1", 2)
+    words = [(lease.unit.unit_id, fence_bytes(lease.fencing_token), "drain") for lease in (one, two)]
+    with server.client() as client, pytest.raises(ResponseError):
+        client.fcall(
+            f"{library()[1]}release", 1, "headrace:{job}:", "", "w1",
+            *words[0], -1, 0, -1, "", "",
+            *words[1], "no number", 0, -1, "", "",
+        )  # fmt: skip
+
+    assert (ledger.stats().pending, ledger.stats().running) == (0, 2)
+
+
+def test_versions_of_the_library_work_on_a_job_side_by_side(
+    server: ValkeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, prefix = library()
+    one = ready(server.url)
+    monkeypatch.setattr(link, "library", lambda: (text.replace(prefix, "headrace_another_"), "headrace_another_"))
+    two = ready(server.url)
+    one.put_units(groups(4))
+
+    done = [unit_id for client in (one, two, one, two) for unit_id in run_units(client, "w1", 2)]
+
+    assert sorted(done) == sorted(unit.unit_id for unit in groups(4))
+    assert one.stats().buffered == two.stats().buffered == 8
+    assert audit(one).findings == audit(two).findings == ()
 
 
 def _until_rewritten(server: ValkeyServer) -> None:

@@ -1,10 +1,12 @@
 -- What every call stands on: the store's clock, the job's counters, packed unit and group records, the history.
 --
 -- A call is one function of this library: it reads, decides, writes, and nothing else happens meanwhile. It opens a
--- context `x` (prefix, now, counters), and ends with `done(x)`, which writes the counters back.
+-- context `x` (job, now, counters), and ends with `done(x)`, which writes the counters back.
 --
--- What is slow here is the number of commands and of strings made, so records are packed (one field a unit is read and
--- one is written), and commands take all units of a call at once.
+-- What is slow here is the number of commands, and of strings and tables made: the server has one thread for all. So
+-- records are packed (one field a unit is read and one is written), commands take all units of a call at once, and where
+-- a call takes many units, lists that all calls share are filled anew instead of made: whoever fills one says how long
+-- it is, and what lies beyond is of an earlier call.
 --
 -- Keys of a job, all after the prefix "headrace:{job}:", so that they share a slot:
 --   m   string  counters                                 c   hash    settings and other words
@@ -23,7 +25,7 @@
 --   i   hash    object -> how many records name it       z   zset    objects that no record names, since when
 
 -- Set by `open`: while it is loaded, a library may name nothing but `redis.register_function`.
-local call, fmt, match, sub, concat, encode, pack, unpack_struct, unpack_list, min, max, number
+local call, fmt, match, sub, byte, concat, encode, pack, unpack_struct, unpack_list, min, max, number, msgpack, msgunpack
 
 -- Places of the counters. VERSION is the newest published step plus one, 0 before the first.
 local EPOCH, FENCE, SEQ, CONFIGURED, BOUND, CONCURRENT, STALENESS, VERSION, VERSION_EPOCH = 1, 2, 3, 4, 5, 6, 7, 8, 9
@@ -33,6 +35,7 @@ local TRAINER_EPOCH, CONTROLLER_EPOCH, TAKEN, ACCEPTED, DEAD_LETTERED = 22, 23, 
 local COMMITTED_TOKENS, SALVAGED_TOKENS, DISCARDED_TOKENS, HAND_OVERS = 27, 28, 29, 30
 local COMPACTING, FORGOTTEN, COUNTERS = 31, 32, 32
 local NEVER = 1e15
+local NONE = {}
 
 -- Goes before the counters. MessagePack has no such byte, so a library that does not know runs of samples fails in `open`, before
 -- it touches anything.
@@ -42,14 +45,21 @@ local function fail(code, text)
   error({ err = code .. ' ' .. text })
 end
 
+-- `name` is one of the few above, not made up of what a call brings: it is kept.
 local function key(x, name)
-  return x.prefix .. name
+  local keys = x.job.keys
+  local whole = keys[name]
+  if not whole then
+    whole = x.job.prefix .. name
+    keys[name] = whole
+  end
+  return whole
 end
 
 local function bind()
   call, fmt, match, sub, concat, encode = redis.call, string.format, string.match, string.sub, table.concat, cjson.encode
-  pack, unpack_struct, unpack_list = struct.pack, struct.unpack, unpack
-  min, max, number = math.min, math.max, tonumber
+  pack, unpack_struct, unpack_list, byte = struct.pack, struct.unpack, unpack, string.byte
+  min, max, number, msgpack, msgunpack = math.min, math.max, tonumber, cmsgpack.pack, cmsgpack.unpack
 end
 
 local function fresh_counters()
@@ -61,24 +71,63 @@ local function fresh_counters()
   return m
 end
 
--- args[1] is a time to use instead of the store's clock; only clients that tests built send one.
+local job_of, counters_of
+
+do
+  -- What is kept of a job from call to call: names of its keys, and counters with the text that they were written as. It
+  -- decides nothing. Counters hold where the store has that very text, else the store's text is read: after a restart, a
+  -- restore, a failover, or a call of another version of this library.
+  local MOST_JOBS = 256
+  local jobs, job_count = {}, 0
+
+  function job_of(prefix)
+    local job = jobs[prefix]
+    if not job then
+      if job_count == MOST_JOBS then
+        jobs, job_count = {}, 0
+      end
+      job = { prefix = prefix, keys = {}, m = nil, text = nil }
+      jobs[prefix], job_count = job, job_count + 1
+    end
+    return job
+  end
+
+  -- A call changes the counters as it goes, so they are kept again by `done` only: a call that fails leaves none behind.
+  function counters_of(job, text)
+    local m = job.m
+    job.m = nil
+    if not text then
+      return fresh_counters()
+    end
+    if m and text == job.text then
+      return m
+    end
+    -- Without that byte it was written before there were runs of samples.
+    return msgunpack(sub(text, 1, 1) == SCHEMA and sub(text, 2) or text)
+  end
+end
+
+-- The context, one for all calls.
+local X = {}
+
+-- args[1] is a time to use instead of the store's clock; only clients that tests built send one. `stamp` is `now` as
+-- history and replies have it.
 local function open(keys, args)
   if not call then
     bind()
   end
-  local prefix, now = keys[1], nil
+  local job, now = job_of(keys[1]), nil
   if args[1] ~= '' then
     now = number(args[1])
   else
     local t = call('TIME')
     now = t[1] + t[2] / 1000000
   end
-  local counters = call('GET', prefix .. 'm')
-  if counters and sub(counters, 1, 1) == SCHEMA then
-    counters = sub(counters, 2)
-  end
-  -- Without that byte it was written before there were runs of samples.
-  return { prefix = prefix, now = now, m = counters and cmsgpack.unpack(counters) or fresh_counters() }
+  local x = X
+  x.job, x.now, x.stamp = job, now, fmt('%.6f', now)
+  x.text = call('GET', key(x, 'm'))
+  x.m = counters_of(job, x.text)
+  return x
 end
 
 local function add(x, counter, delta)
@@ -87,8 +136,13 @@ local function add(x, counter, delta)
   return m[counter]
 end
 
+-- Nothing may change the counters after it.
 local function done(x)
-  call('SET', x.prefix .. 'm', SCHEMA .. cmsgpack.pack(x.m))
+  local text = SCHEMA .. msgpack(x.m)
+  if text ~= x.text then
+    call('SET', key(x, 'm'), text)
+  end
+  x.job.m, x.job.text = x.m, text
 end
 
 local function check_configured(x)
@@ -97,14 +151,14 @@ local function check_configured(x)
   end
 end
 
--- Many words in one command; Lua's stack bounds how many go at once.
-local function many(command, name, list)
-  local n = #list
+-- Many words in one command, the first `n` of a list or all of it; Lua's stack bounds how many go at once.
+local function many(command, name, list, n)
+  n = n or #list
   if n == 0 then
     return
   end
   if n <= 4000 then
-    call(command, name, unpack_list(list))
+    call(command, name, unpack_list(list, 1, n))
     return
   end
   for first = 1, n, 4000 do
@@ -112,13 +166,13 @@ local function many(command, name, list)
   end
 end
 
-local function fetch(name, fields)
-  local n = #fields
+local function fetch(name, fields, n)
+  n = n or #fields
   if n == 1 then
     return { call('HGET', name, fields[1]) }
   end
   if n <= 4000 then
-    return n == 0 and {} or call('HMGET', name, unpack_list(fields))
+    return n == 0 and {} or call('HMGET', name, unpack_list(fields, 1, n))
   end
   local values = {}
   for first = 1, n, 4000 do
@@ -130,23 +184,69 @@ local function fetch(name, fields)
   return values
 end
 
--- Events. `data` is JSON or ''; `entries` is bytes, for each subject its length (I2), the subject, and values whose
--- layout follows from the kind: `scaler/ledger/_valkey/readings.py` reads them.
+local length_word, place_word, event_head
+
+do
+  -- Words that come again and again, made once: by the length of a name, by that of a worker's, by a place in a group.
+  local LENGTHS, HEADS, PLACES = {}, {}, {}
+  local MOST_PLACES = 4096
+
+  function length_word(text)
+    local n = #text
+    local word = LENGTHS[n]
+    if not word then
+      word = pack('<I2', n)
+      LENGTHS[n] = word
+    end
+    return word
+  end
+
+  -- What comes after a group's name in the id of the unit in this place.
+  function place_word(place)
+    local word = PLACES[place]
+    if not word then
+      word = '/' .. fmt('%d', place)
+      if place < MOST_PLACES then
+        PLACES[place] = word
+      end
+    end
+    return word
+  end
+
+  -- Events. `data` is JSON or ''; after it come entries: for each subject its length (I2), the subject, and values whose
+  -- layout follows from the kind: `scaler/ledger/_valkey/readings.py` reads them. First what goes before the entries.
+  function event_head(x, kind, worker, data)
+    local lengths = nil
+    if data == '' then
+      lengths = HEADS[#worker]
+      if not lengths then
+        lengths = fmt(' %d 0\n', #worker)
+        HEADS[#worker] = lengths
+      end
+    else
+      lengths = fmt(' %d %d\n', #worker, #data)
+    end
+    return kind .. ' ' .. x.stamp .. lengths .. worker .. data
+  end
+end
+
+local function tell(x, text)
+  call('XADD', key(x, 'x'), fmt('%.0f-0', add(x, SEQ, 1)), 'e', text)
+end
+
 local function event(x, kind, worker, data, entries)
-  local seq = add(x, SEQ, 1)
-  local head = fmt('%s %.6f %d %d\n', kind, x.now, #worker, #data)
-  call('XADD', x.prefix .. 'x', fmt('%.0f-0', seq), 'e', head .. worker .. data .. entries)
+  tell(x, event_head(x, kind, worker, data) .. entries)
 end
 
 local function entry(list, subject, values)
-  list[#list + 1] = pack('<I2', #subject) .. subject .. values
+  list[#list + 1] = length_word(subject) .. subject .. values
 end
 
 -- Units. `score` is the place in the queue: order of the group's admission, times 65536, plus the place in the group.
 -- After the record comes the last holder's name. The first TOLD bytes are what the history tells of a unit.
 local PENDING_UNIT, LEASED, COMMITTED, CONSUMED, DROPPED, DROPPED_SAMPLE, FAILED = 1, 2, 3, 4, 5, 6, 7
 -- state, fence (epoch, counter), attempt, published, tokens, oldest; returns, failures, score, restart
-local UNIT, UNIT_BYTES, TOLD = '<BI4dI4I4I4i4I4I4dB', 46, 29
+local UNIT, UNIT_BYTES, TOLD_UNIT, TOLD = '<BI4dI4I4I4i4I4I4dB', 46, '<BI4dI4I4I4i4', 29
 
 local function pack_unit(u)
   return pack(UNIT, u.state, u.epoch, u.counter, u.attempt, u.published, u.tokens, u.oldest, u.returns, u.failures,
@@ -165,7 +265,7 @@ end
 
 -- The units of these ids, nil where one is unknown; one table an id, also where an id comes twice.
 local function units_of(x, ids)
-  local texts, units = fetch(x.prefix .. 'u', ids), {}
+  local texts, units = fetch(key(x, 'u'), ids), {}
   for i = 1, #ids do
     if texts[i] and not units[ids[i]] then
       units[ids[i]] = unit_of(texts[i])
@@ -179,7 +279,7 @@ local function is_dropped(u)
 end
 
 local function set_unit(x, id, u)
-  call('HSET', x.prefix .. 'u', id, pack_unit(u) .. u.owner)
+  call('HSET', key(x, 'u'), id, pack_unit(u) .. u.owner)
 end
 
 local function group_of(unit_id)
@@ -192,11 +292,11 @@ local FRESH_GROUP, OPEN_GROUP, COMPLETE, IN_BATCH, FINISHED, GONE = 1, 2, 3, 4, 
 local GROUP = '<BI4I4i4I4d'
 
 local function keep_group(x, name, g)
-  call('HSET', x.prefix .. 'g', name, pack(GROUP, g.state, g.size, g.committed, g.oldest, g.redraws, g.complete_at))
+  call('HSET', key(x, 'g'), name, pack(GROUP, g.state, g.size, g.committed, g.oldest, g.redraws, g.complete_at))
 end
 
 local function group(x, name)
-  local text = call('HGET', x.prefix .. 'g', name)
+  local text = call('HGET', key(x, 'g'), name)
   if not text then
     return nil
   end
@@ -209,7 +309,7 @@ end
 local function members(name, size)
   local ids = {}
   for i = 1, size do
-    ids[i] = name .. '/' .. (i - 1)
+    ids[i] = name .. place_word(i - 1)
   end
   return ids
 end
@@ -227,13 +327,22 @@ local function older(a, b)
   return (b < 0 or a < b) and a or b
 end
 
+local version_told, version_word
+
 -- What worker-facing replies carry: time and version, then JSON where there is more to say. `gone`: ids that the worker
 -- still names and that were dropped.
 local function control(x, worker, mark, lost, gone)
-  local plain, more = fmt('%.6f %.0f ', x.now, x.m[VERSION] - 1), nil
+  local version = x.m[VERSION]
+  if version ~= version_told then
+    version_told, version_word = version, fmt(' %.0f ', version - 1)
+  end
+  local plain, more = x.stamp .. version_word, nil
+  if x.m[ABANDONED] == 0 and not mark[1] and not lost and not gone then
+    return plain
+  end
   local abandon = gone or {}
   if x.m[ABANDONED] > 0 then
-    local all = call('HGETALL', x.prefix .. 'a')
+    local all = call('HGETALL', key(x, 'a'))
     for i = 1, #all, 2 do
       if all[i + 1] == worker then
         abandon[all[i]] = true

@@ -54,17 +54,28 @@ local function forget_asked(x, name)
   end
 end
 
-local function fresh_unit(restart)
-  return pack(UNIT, PENDING_UNIT, 0, 0, 0, 0, 0, -1, 0, 0, 0, restart)
+local fresh_units
+
+do
+  -- The records of units that nobody had yet: of one that goes on, and of one that starts anew, when it comes back.
+  local GOES_ON, ANEW
+
+  function fresh_units()
+    if not ANEW then
+      GOES_ON = pack(UNIT, PENDING_UNIT, 0, 0, 0, 0, 0, -1, 0, 0, 0, 0)
+      ANEW = pack(UNIT, PENDING_UNIT, 0, 0, 0, 0, 0, -1, 0, 0, 0, 1)
+    end
+    return GOES_ON, ANEW
+  end
 end
 
 -- A fresh group. `restarts` has a digit a unit, 1 where it starts anew when it comes back; `asked` is a packed body.
 -- Returns history entries.
 local function put_group(x, name, restarts, asked, draws, redraws)
   local size, states, entries = #restarts, {}, {}
-  local ids, plain, anew = members(name, size), fresh_unit(0), fresh_unit(1)
+  local ids, goes_on, anew = members(name, size), fresh_units()
   for i = 1, size do
-    states[2 * i - 1], states[2 * i] = ids[i], restarts:byte(i) == 49 and anew or plain
+    states[2 * i - 1], states[2 * i] = ids[i], restarts:byte(i) == 49 and anew or goes_on
     entry(entries, ids[i], pack('<I4', size))
   end
   many('HSET', key(x, 'u'), states)

@@ -15,84 +15,127 @@ local function room_for(x, n)
   return min(in_hand + max(0, min(n - in_hand, free)), m[CONCURRENT] - m[RUNNING])
 end
 
--- The group that was put first is admitted: its first units are picked, the others wait before all fresh ones.
-local function admit(x, name, n, ids, scores)
-  local g, order = group(x, name), add(x, ADMITTED, 1)
-  g.state = OPEN_GROUP
-  keep_group(x, name, g)
+-- Lists of a call's units, filled anew by each call that leases or commits.
+local IDS, SCORES, STATES, HELD, TOLD_LIST, SHOWN, WAITING = {}, {}, {}, {}, {}, {}, {}
+
+-- The group that was put first is admitted: its first units are picked, the others wait before all fresh ones. Replies how
+-- many are picked then.
+local function admit(x, name, n, picked)
+  local text, order = call('HGET', key(x, 'g'), name), add(x, ADMITTED, 1)
+  local size, waiting = unpack_struct('<I4', text, 2), 0
+  call('HSET', key(x, 'g'), name, '\2' .. sub(text, 2))
   call('ZADD', key(x, 'o'), order, name)
-  local rest = {}
-  for i = 1, g.size do
-    local id, score = name .. '/' .. (i - 1), order * 65536 + i - 1
-    if #ids < n then
-      ids[#ids + 1], scores[#scores + 1] = id, score
+  for place = 0, size - 1 do
+    local id, score = name .. place_word(place), order * 65536 + place
+    if picked < n then
+      picked = picked + 1
+      IDS[picked], SCORES[picked] = id, score
     else
-      rest[#rest + 1], rest[#rest + 2] = score, id
+      waiting = waiting + 1
+      WAITING[2 * waiting - 1], WAITING[2 * waiting] = score, id
     end
   end
-  many('ZADD', key(x, 't'), rest)
-  add(x, HALF_DONE, #rest / 2)
+  many('ZADD', key(x, 't'), WAITING, 2 * waiting)
+  add(x, HALF_DONE, waiting)
+  return picked
 end
 
--- The next `n` ids with their scores.
+-- The next `n` ids with their scores. Replies how many there are.
 local function pick(x, n)
-  local ids, scores = {}, {}
+  local picked = 0
   if x.m[HALF_DONE] > 0 then
     local got = call('ZPOPMIN', key(x, 't'), n)
     for i = 1, #got, 2 do
-      ids[#ids + 1], scores[#scores + 1] = got[i], number(got[i + 1])
+      picked = picked + 1
+      IDS[picked], SCORES[picked] = got[i], number(got[i + 1])
     end
-    add(x, HALF_DONE, -#ids)
+    add(x, HALF_DONE, -picked)
   end
-  while #ids < n do
+  while picked < n do
     local name = call('ZPOPMIN', key(x, 'q'))[1]
     if not name then
       break
     end
-    admit(x, name, n, ids, scores)
+    picked = admit(x, name, n, picked)
   end
-  return ids, scores
+  return picked
 end
 
--- Leases units and returns the words of the reply: what the grant has in common, then the groups (name, and what the
--- units ask for), then for each unit its attempt, published tokens, group and place in it, then the journals. One token
--- serves the call: it orders the holders of one unit.
-local function grant(x, worker, ids, scores, deadline)
-  local m, texts = x.m, fetch(x.prefix .. 'u', ids)
-  local epoch, counter, count = m[EPOCH], add(x, FENCE, 1), #ids
-  local states, held, told, shown, journals, names = {}, {}, {}, {}, {}, {}
-  local start, length, until_then = '', 0, pack('<d', deadline)
-  for i = 1, count do
-    local id = ids[i]
-    if sub(id, 1, length) ~= start or length == 0 then
-      local name = group_of(id)
-      names[#names + 1], start, length = name, name .. '/', #name + 1
+local first_shown
+
+do
+  -- What is shown of a unit that nobody had before: its group in the reply and its place there. Those of small calls are kept.
+  local FIRST_SHOWN = {}
+
+  function first_shown(group_place, place)
+    if group_place > 63 or place > 255 then
+      return pack('<I4I4I2I2', 1, 0, group_place, place)
     end
-    local _, _, _, attempt, published, _, oldest, returns, failures, _, restart = unpack_struct(UNIT, texts[i])
-    local score = scores[i]
-    local record =
-      pack(UNIT, LEASED, epoch, counter, attempt + 1, published, 0, oldest, returns, failures, score, restart)
-    states[2 * i - 1], states[2 * i] = id, record .. worker
-    held[2 * i - 1], held[2 * i] = id, until_then
-    told[3 * i - 2], told[3 * i - 1], told[3 * i] = pack('<I2', #id), id, sub(record, 1, TOLD)
-    shown[i] = pack('<I4I4I2I2', attempt + 1, published, #names - 1, score % 65536)
-    if published > 0 then
-      add(x, SALVAGED_TOKENS, published)
-      add(x, HAND_OVERS, 1)
-      journals[#journals + 1] = call('GET', key(x, 'j:') .. id)
+    local index = group_place * 256 + place
+    local word = FIRST_SHOWN[index]
+    if not word then
+      word = pack('<I4I4I2I2', 1, 0, group_place, place)
+      FIRST_SHOWN[index] = word
     end
+    return word
   end
-  many('HSET', x.prefix .. 'u', states)
-  many('HSET', x.prefix .. 'h:' .. worker, held)
-  call('ZADD', x.prefix .. 'l', 'LT', deadline, worker)
-  m[NEXT_EXPIRY] = min(m[NEXT_EXPIRY], deadline)
-  m[RUNNING], m[PENDING] = m[RUNNING] + count, m[PENDING] - count
-  event(x, 'leased', worker, '', concat(told))
-  local asked = fetch(x.prefix .. 'p', names)
+end
+
+-- What the units of these groups ask for, each with the group's name before it.
+local function asked_words(x, names)
+  local asked = fetch(key(x, 'p'), names)
   for i = 1, #names do
     asked[i] = pack('<I2I4', #names[i], #asked[i]) .. names[i] .. asked[i]
   end
-  return pack('<I4ddI2I2', epoch, counter, deadline, #names, count) .. concat(asked) .. concat(shown) .. concat(journals)
+  return asked[2] and concat(asked) or asked[1]
+end
+
+-- Leases the units that were picked. Returns the words of the reply after `head`: what the grant has in common, then the
+-- groups (name, and what the units ask for), then for each unit its attempt, published tokens, group and place in it, then
+-- the journals. One token serves the call: it orders the holders of one unit. Records of units that nobody had before
+-- differ in their score only, and the score tells groups apart: their names may begin alike.
+local function grant(x, worker, count, deadline, head)
+  local m, texts = x.m, fetch(key(x, 'u'), IDS, count)
+  local epoch, counter = m[EPOCH], add(x, FENCE, 1)
+  local goes_on, anew = fresh_units()
+  local first = pack(UNIT, LEASED, epoch, counter, 1, 0, 0, -1, 0, 0, 0, 0)
+  local first_told, before_score = sub(first, 1, TOLD), sub(first, 1, UNIT_BYTES - 9)
+  local names, groups, order, journals, until_then = {}, 0, -1, '', pack('<d', deadline)
+  TOLD_LIST[1] = event_head(x, 'leased', worker, '')
+  for i = 1, count do
+    local id, text, score = IDS[i], texts[i], SCORES[i]
+    local place, told = score % 65536, first_told
+    if score - place ~= order then
+      groups, order = groups + 1, score - place
+      names[groups] = group_of(id)
+    end
+    if text == goes_on then
+      STATES[2 * i], SHOWN[i] = before_score .. pack('<d', score) .. '\0' .. worker, first_shown(groups - 1, place)
+    elseif text == anew then
+      STATES[2 * i], SHOWN[i] = before_score .. pack('<d', score) .. '\1' .. worker, first_shown(groups - 1, place)
+    else
+      local _, _, _, attempt, published, _, oldest, returns, failures, _, restart = unpack_struct(UNIT, text)
+      local record =
+        pack(UNIT, LEASED, epoch, counter, attempt + 1, published, 0, oldest, returns, failures, score, restart)
+      told = sub(record, 1, TOLD)
+      STATES[2 * i], SHOWN[i] = record .. worker, pack('<I4I4I2I2', attempt + 1, published, groups - 1, place)
+      if published > 0 then
+        add(x, SALVAGED_TOKENS, published)
+        add(x, HAND_OVERS, 1)
+        journals = journals .. call('GET', key(x, 'j:') .. id)
+      end
+    end
+    STATES[2 * i - 1], HELD[2 * i - 1], HELD[2 * i] = id, id, until_then
+    TOLD_LIST[3 * i - 1], TOLD_LIST[3 * i], TOLD_LIST[3 * i + 1] = length_word(id), id, told
+  end
+  many('HSET', key(x, 'u'), STATES, 2 * count)
+  many('HSET', key(x, 'h:') .. worker, HELD, 2 * count)
+  call('ZADD', key(x, 'l'), 'LT', deadline, worker)
+  m[NEXT_EXPIRY] = min(m[NEXT_EXPIRY], deadline)
+  m[RUNNING], m[PENDING] = m[RUNNING] + count, m[PENDING] - count
+  tell(x, concat(TOLD_LIST, '', 1, 3 * count + 1))
+  return head .. pack('<I4ddI2I2', epoch, counter, deadline, groups, count) .. asked_words(x, names)
+    .. concat(SHOWN, '', 1, count) .. journals
 end
 
 local function drain_mark(x, worker)
@@ -102,21 +145,19 @@ end
 -- args: worker, n, ttl. Replies the control, a line's end, and what was granted, if anything was.
 local function lease(keys, args)
   local x = open(keys, args)
-  local worker, granted = args[2], ''
+  local worker = args[2]
   expire_due(x)
   local mark = drain_mark(x, worker)
+  local reply = control(x, worker, mark) .. '\n'
   if mark[4] and not mark[1] and not mark[3] then
     check_configured(x)
     wake(x)
     local n = room_for(x, number(args[3]))
-    if n > 0 then
-      local ids, scores = pick(x, n)
-      if #ids > 0 then
-        granted = grant(x, worker, ids, scores, x.now + args[4])
-      end
+    local picked = n > 0 and pick(x, n) or 0
+    if picked > 0 then
+      reply = grant(x, worker, picked, x.now + args[4], reply)
     end
   end
-  local reply = control(x, worker, mark) .. '\n' .. granted
   done(x)
   return reply
 end
@@ -184,155 +225,211 @@ local function heartbeat(keys, args)
   return reply
 end
 
--- Adds `count` samples, the oldest of version `oldest`, to a group.
-local function grow_group(x, name, count, oldest)
-  local g = group(x, name)
-  g.committed, g.oldest = g.committed + count, older(g.oldest, oldest)
-  if g.committed == g.size then
-    g.state, g.complete_at = COMPLETE, x.now
-    call('ZREM', key(x, 'o'), name)
-    call('ZADD', key(x, 'y'), add(x, COMPLETED, 1), name)
-  end
-  keep_group(x, name, g)
-end
+local commit
 
-local function grow_groups(x, ids, versions, renew)
-  local names, counts, oldest = {}, {}, {}
-  for i = 1, #ids do
-    local name = group_of(ids[i])
-    if not counts[name] then
-      names[#names + 1] = name
-      counts[name], oldest[name] = 0, -1
+do
+  -- Adds `count` samples, the oldest of version `version`, to a group. Returns the oldest version in it.
+  local function grow_group(x, name, count, version)
+    local state, size, committed, oldest, redraws, complete_at = unpack_struct(GROUP, call('HGET', key(x, 'g'), name))
+    committed, oldest = committed + count, older(oldest, version)
+    if committed == size then
+      state, complete_at = COMPLETE, x.now
+      call('ZREM', key(x, 'o'), name)
+      call('ZADD', key(x, 'y'), add(x, COMPLETED, 1), name)
     end
-    counts[name], oldest[name] = counts[name] + 1, older(oldest[name], versions[i])
+    call('HSET', key(x, 'g'), name, pack(GROUP, state, size, committed, oldest, redraws, complete_at))
+    return oldest
   end
-  for i = 1, #names do
-    grow_group(x, names[i], counts[names[i]], oldest[names[i]])
-  end
-  for i = 1, #renew do
-    renew_oldest(x, group_of(renew[i]))
-  end
-  return names
-end
 
--- Takes a unit that is committed out of wherever it waits, and forgets its journal. Whether its group's oldest version
--- has to be worked out anew.
-local function settle(x, id, text, state, published, oldest, version, held)
-  if state == LEASED then
-    local owner = sub(text, UNIT_BYTES + 1)
-    local list = held[owner]
-    if list then
-      list[#list + 1] = id
-    else
-      held[owner] = { id }
-    end
-    add(x, RUNNING, -1)
-  else
-    unqueue(x, id)
-  end
-  if published > 0 then
-    call('UNLINK', key(x, 'j:') .. id)
-    return oldest < version
-  end
-  return false
-end
+  -- Lists of a call's runs and groups, as above.
+  local ENDS, RUN_GROUPS, GROUPS, COUNTS, VERSIONS, OUTCOMES = {}, {}, {}, {}, {}, {}
 
-local HAS_SAMPLE = { [COMMITTED] = true, [CONSUMED] = true, [DROPPED_SAMPLE] = true }
-
--- Samples of units side by side that came in one call are a run and share a field, that of the first: 2, how many (I2), the
--- bytes of each (I4), then the records. A sample alone, or one that names an object, is its record.
--- The ids of a call's units, and where the units of each run end.
-local function units_in(args)
-  local ids, ends = {}, {}
-  for at = 3, #args, 3 do
-    local id, count = args[at], (#args[at + 1] - 12) / 8
-    ids[#ids + 1] = id
-    if count > 1 then
-      local name, index = match(id, '^(.*/)(%d+)$')
-      for i = index + 1, index + count - 1 do
-        ids[#ids + 1] = name .. i
+  -- The first `n` groups listed get the samples of a call, and what is too old then ends. `renew`: groups whose oldest
+  -- version has to be worked out anew, if there are any.
+  local function grow_groups(x, n, renew)
+    local check = nil
+    for i = 1, n do
+      if too_old(x, grow_group(x, GROUPS[i], COUNTS[i], VERSIONS[i])) or renew then
+        check = check or {}
+        check[#check + 1] = GROUPS[i]
       end
     end
-    ends[#ends + 1] = #ids
-  end
-  return ids, ends
-end
-
--- The samples of those units of a run that are committed, as the store keeps them.
-local function keep_samples(x, samples, ids, outcomes, first, last, sample)
-  if first == last then
-    if outcomes[first] == 'c' then
-      samples[#samples + 1], samples[#samples + 2] = ids[first], sample
-      count_object(x, sample, 1)
-    else
-      not_named(x, sample)
+    for i = 1, renew and #renew or 0 do
+      renew_oldest(x, renew[i])
     end
-  elseif not concat(outcomes, '', first, last):find('[^c]') then
-    samples[#samples + 1], samples[#samples + 2] = ids[first], sample
-  else
-    local at = 4 + 4 * (last - first + 1)
-    for i = first, last do
-      local bytes = unpack_struct('<I4', sample, 4 + 4 * (i - first))
-      if outcomes[i] == 'c' then
-        samples[#samples + 1], samples[#samples + 2] = ids[i], sub(sample, at, at + bytes - 1)
+    if check then
+      drop_too_old(x, check)
+    end
+  end
+
+  local HAS_SAMPLE = { [COMMITTED] = true, [CONSUMED] = true, [DROPPED_SAMPLE] = true }
+
+  -- Samples of units side by side that came in one call are a run and share a field, that of the first: 2, how many (I2), the
+  -- bytes of each (I4), then the records. A sample alone, or one that names an object, is its record.
+
+  -- Lists the ids of a call's units, where the units of each run end, and the group of each run. Returns how many units
+  -- there are, and runs.
+  local function units_in(args)
+    local count, runs = 0, 0
+    for at = 3, #args, 3 do
+      local id, units = args[at], (#args[at + 1] - 12) / 8
+      local name, place = match(id, '^(.*)/(%d+)$')
+      count = count + 1
+      IDS[count] = id
+      for i = 1, units - 1 do
+        count = count + 1
+        IDS[count] = name .. place_word(place + i)
       end
-      at = at + bytes
+      runs = runs + 1
+      ENDS[runs], RUN_GROUPS[runs] = count, name or ''
+    end
+    return count, runs
+  end
+
+  -- The samples of those units of a run that are committed, as the store keeps them. `whole`: that is all of them.
+  local function keep_samples(x, samples, whole, first, last, sample)
+    if first == last then
+      if whole then
+        samples[#samples + 1], samples[#samples + 2] = IDS[first], sample
+        count_object(x, sample, 1)
+      else
+        not_named(x, sample)
+      end
+    elseif whole then
+      samples[#samples + 1], samples[#samples + 2] = IDS[first], sample
+    else
+      local at = 4 + 4 * (last - first + 1)
+      for i = first, last do
+        local bytes = unpack_struct('<I4', sample, 4 + 4 * (i - first))
+        if OUTCOMES[i] == 'c' then
+          samples[#samples + 1], samples[#samples + 2] = IDS[i], sub(sample, at, at + bytes - 1)
+        end
+        at = at + bytes
+      end
     end
   end
-end
 
--- args: worker, then three a run of units side by side: the first, facts (fence, then tokens and oldest version of each),
--- its samples. Replies one letter a unit.
-local function commit(keys, args)
-  local x = open(keys, args)
-  local current, outcomes = x.m[EPOCH], {}
-  local ids, ends = units_in(args)
-  local texts, changed = fetch(x.prefix .. 'u', ids), {}
-  local states, samples, told, held, renew, new, versions, sum = {}, {}, {}, {}, {}, {}, {}, 0
-  local first = 1
-  for r = 1, #ends do
-    local facts, last = args[3 * r + 1], ends[r]
-    local fence = sub(facts, 1, 12)
-    for i = first, last do
-      local id = ids[i]
-      local text = changed[id] or texts[i]
-      outcomes[i] = 'r'
-      if text and sub(text, 2, 13) == fence then
-        local state, epoch, counter, attempt, published, _, oldest, returns, failures, score, restart =
-          unpack_struct(UNIT, text)
-        if HAS_SAMPLE[state] then
-          outcomes[i] = 'a'
-        elseif state <= LEASED and epoch == current then
-          local tokens, version = unpack_struct('<I4i4', facts, 13 + 8 * (i - first))
-          if settle(x, id, text, state, published, oldest, version, held) then
-            renew[#renew + 1] = id
+  -- What was committed in this call so far, by id: for a unit that it names again.
+  local function changed_so_far(new)
+    local changed = {}
+    for n = 1, new do
+      changed[STATES[2 * n - 1]] = STATES[2 * n]
+    end
+    return changed
+  end
+
+  -- What a unit's record says up to the sample's tokens, of a unit that has its sample now.
+  local function committed_head(told)
+    return '\3' .. sub(told, 2, 17) .. '\0\0\0\0'
+  end
+
+  -- Takes a unit that is committed out of wherever it waits, and forgets its journal. Whether its group's oldest version
+  -- has to be worked out anew.
+  local function settle(x, id, state, published, oldest, version)
+    if state == PENDING_UNIT then
+      unqueue(x, id)
+    end
+    if published > 0 then
+      call('UNLINK', key(x, 'j:') .. id)
+      return oldest < version
+    end
+    return false
+  end
+
+  -- args: worker, then three a run of units side by side: the first, facts (fence, then tokens and oldest version of each),
+  -- its samples. Replies one letter a unit. A new record is the old one but for its state, its published tokens, and what
+  -- is said of its sample, which stands in the facts as it does in the record; its owner goes. Units that one call
+  -- leased and that published nothing have records that begin alike: what was found of one then holds for all. `alike` is
+  -- how the last of them begins.
+  function commit(keys, args)
+    local x = open(keys, args)
+    local count, runs = units_in(args)
+    local current, texts, samples, slots = x.m[EPOCH], fetch(key(x, 'u'), IDS, count), {}, runs > 1 and {} or NONE
+    local new, sum, first, grown, leased, left = 0, 0, 1, 0, 0, 0
+    local holder, others, changed, renew = nil, nil, nil, nil
+    TOLD_LIST[1] = event_head(x, 'committed', args[2], '')
+    for r = 1, runs do
+      local facts, last, name, new_before, oldest_new = args[3 * r + 1], ENDS[r], RUN_GROUPS[r], new, -1
+      local fence, alike, head, owner = sub(facts, 1, 12), nil, nil, nil
+      if slots[name] and not changed then
+        changed = changed_so_far(new)
+      end
+      for i = first, last do
+        local id = IDS[i]
+        local text, outcome, at = changed and changed[id] or texts[i], 'r', 13 + 8 * (i - first)
+        local told = text and sub(text, 1, TOLD)
+        local taken, state, published, oldest = told and told == alike, LEASED, 0, -1
+        if told and not taken and sub(told, 2, 13) == fence then
+          local epoch, _
+          state, epoch, _, _, published, _, oldest = unpack_struct(TOLD_UNIT, told)
+          if HAS_SAMPLE[state] then
+            outcome = 'a'
+          elseif state <= LEASED and epoch == current then
+            taken, head, owner = true, committed_head(told), sub(text, UNIT_BYTES + 1)
+            alike = state == LEASED and published == 0 and told or nil
           end
-          local n = #new + 1
-          local record =
-            pack(UNIT, COMMITTED, epoch, counter, attempt, 0, tokens, version, returns, failures, score, restart)
-          outcomes[i], changed[id], new[n], versions[n], sum = 'c', record, id, version, sum + tokens
-          states[2 * n - 1], states[2 * n] = id, record
-          told[3 * n - 2], told[3 * n - 1], told[3 * n] = pack('<I2', #id), id, sub(record, 1, TOLD)
+        end
+        if taken then
+          local tokens, version = unpack_struct('<I4i4', facts, at)
+          if state == LEASED then
+            holder, leased = holder or owner, leased + 1
+            if owner == holder then
+              left = left + 1
+              HELD[left] = id
+            else
+              others = others or {}
+              others[owner] = others[owner] or {}
+              table.insert(others[owner], id)
+            end
+          end
+          if (published > 0 or state == PENDING_UNIT) and settle(x, id, state, published, oldest, version) then
+            renew = renew or {}
+            renew[#renew + 1] = name
+          end
+          local said = sub(facts, at, at + 7)
+          local record = head .. said .. sub(text, TOLD + 1, UNIT_BYTES)
+          outcome, new, sum, oldest_new = 'c', new + 1, sum + tokens, older(oldest_new, version)
+          STATES[2 * new - 1], STATES[2 * new] = id, record
+          TOLD_LIST[4 * new - 2], TOLD_LIST[4 * new - 1] = length_word(id), id
+          TOLD_LIST[4 * new], TOLD_LIST[4 * new + 1] = head, said
+          if changed then
+            changed[id] = record
+          end
+        end
+        OUTCOMES[i] = outcome
+      end
+      if new > new_before then
+        local slot = slots[name]
+        if slot then
+          COUNTS[slot], VERSIONS[slot] = COUNTS[slot] + new - new_before, older(VERSIONS[slot], oldest_new)
+        else
+          grown = grown + 1
+          GROUPS[grown], COUNTS[grown], VERSIONS[grown] = name, new - new_before, oldest_new
+          if runs > 1 then
+            slots[name] = grown
+          end
         end
       end
+      keep_samples(x, samples, new - new_before == last - first + 1, first, last, args[3 * r + 2])
+      first = last + 1
     end
-    keep_samples(x, samples, ids, outcomes, first, last, args[3 * r + 2])
-    first = last + 1
-  end
-  if #new > 0 then
-    many('HSET', x.prefix .. 'u', states)
-    many('HSET', x.prefix .. 's', samples)
-    for owner, list in pairs(held) do
-      many('HDEL', x.prefix .. 'h:' .. owner, list)
+    if new > 0 then
+      many('HSET', key(x, 'u'), STATES, 2 * new)
+      many('HSET', key(x, 's'), samples)
+      many('HDEL', holder and key(x, 'h:') .. holder, HELD, left)
+      for owner, list in pairs(others or NONE) do
+        many('HDEL', key(x, 'h:') .. owner, list)
+      end
+      add(x, RUNNING, -leased)
+      add(x, BUFFERED, new)
+      add(x, COMMITTED_TOKENS, sum)
+      call('HINCRBY', key(x, 'w:') .. args[2], 'committed', new)
+      tell(x, concat(TOLD_LIST, '', 1, 4 * new + 1))
+      grow_groups(x, grown, renew)
+      done(x)
     end
-    add(x, BUFFERED, #new)
-    add(x, COMMITTED_TOKENS, sum)
-    call('HINCRBY', x.prefix .. 'w:' .. args[2], 'committed', #new)
-    event(x, 'committed', args[2], '', concat(told))
-    drop_too_old(x, grow_groups(x, new, versions, renew))
-    done(x)
+    return concat(OUTCOMES, '', 1, count)
   end
-  return concat(outcomes)
 end
 
 -- args: worker, then eight a release: unit, fence, reason, start (-1: no progress), count, oldest version, data, error.

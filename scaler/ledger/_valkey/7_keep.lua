@@ -33,83 +33,87 @@ local function workers(keys, args)
   return encode(reply)
 end
 
--- Units that are forgotten are nobody's any more, told or not: a lease without a record could not end.
-local function let_all_go(x, ids)
-  local owners = x.m[ABANDONED] > 0 and fetch(key(x, 'a'), ids) or {}
-  for i = 1, #ids do
-    if owners[i] then
-      let_go(x, ids[i], owners[i])
+local compact
+
+do
+  -- Units that are forgotten are nobody's any more, told or not: a lease without a record could not end.
+  local function let_all_go(x, ids)
+    local owners = x.m[ABANDONED] > 0 and fetch(key(x, 'a'), ids) or {}
+    for i = 1, #ids do
+      if owners[i] then
+        let_go(x, ids[i], owners[i])
+      end
     end
   end
-end
 
--- A group whose end is compacted away: of it stays only that its id was used.
-local function forget_group(x, name)
-  local g = group(x, name)
-  if not g then
-    return 0
+  -- A group whose end is compacted away: of it stays only that its id was used.
+  local function forget_group(x, name)
+    local g = group(x, name)
+    if not g then
+      return 0
+    end
+    local ids = members(name, g.size)
+    let_all_go(x, ids)
+    many('HDEL', key(x, 'u'), ids)
+    call('HDEL', key(x, 'g'), name)
+    local group_id, epoch = match(name, '^(.*)%.(%d+)$')
+    local known = call('HGET', key(x, 'v'), group_id)
+    if not known or known + 0 < epoch + 0 then
+      call('HSET', key(x, 'v'), group_id, epoch)
+    end
+    return g.size
   end
-  local ids = members(name, g.size)
-  let_all_go(x, ids)
-  many('HDEL', key(x, 'u'), ids)
-  call('HDEL', key(x, 'g'), name)
-  local group_id, epoch = match(name, '^(.*)%.(%d+)$')
-  local known = call('HGET', key(x, 'v'), group_id)
-  if not known or known + 0 < epoch + 0 then
-    call('HSET', key(x, 'v'), group_id, epoch)
+
+  -- The groups that an event ended: its entries are each a length, a name, and `tail` bytes.
+  local function forget_groups(x, text, tail)
+    local _, head, worker, data = text:find('^[^\n]* (%d+) (%d+)\n')
+    local units, at = 0, head + worker + data + 1
+    while at <= #text do
+      local length = unpack_struct('<I2', text, at)
+      units = units + forget_group(x, sub(text, at + 2, at + 1 + length))
+      at = at + 2 + length + tail
+    end
+    return units
   end
-  return g.size
-end
 
--- The groups that an event ended: its entries are each a length, a name, and `tail` bytes.
-local function forget_groups(x, text, tail)
-  local _, head, worker, data = text:find('^[^\n]* (%d+) (%d+)\n')
-  local units, at = 0, head + worker + data + 1
-  while at <= #text do
-    local length = unpack_struct('<I2', text, at)
-    units = units + forget_group(x, sub(text, at + 2, at + 1 + length))
-    at = at + 2 + length + tail
-  end
-  return units
-end
-
-local function forget_workers(x)
-  local names = call('ZRANGEBYSCORE', key(x, 'f'), '-inf', x.now - 24 * KEPT_S)
-  for i = 1, #names do
-    call('UNLINK', key(x, 'w:') .. names[i])
-    call('ZREM', key(x, 'f'), names[i])
-  end
-end
-
-local ENDS_GROUPS = { batch_acked = 0, group_dropped = 9 }
-
--- args: how many events at most. Replies how many events went; fewer than asked for when all is as small as the
--- settings say, and only then is it told in the history. And some objects that no record names any more.
-local function compact(keys, args)
-  local x = open(keys, args)
-  local m, most = x.m, number(args[2])
-  forget_workers(x)
-  local kept = number(call('HGET', key(x, 'c'), 'history_events') or NEVER)
-  local through = max(m[SEQ] - kept, m[COMPACTING])
-  local old = call('XRANGE', key(x, 'x'), '-', fmt('%.0f-0', through), 'COUNT', most)
-  for i = 1, #old do
-    local text = old[i][2][2]
-    local tail = ENDS_GROUPS[match(text, '^[^ ]+')]
-    if tail then
-      add(x, FORGOTTEN, forget_groups(x, text, tail))
+  local function forget_workers(x)
+    local names = call('ZRANGEBYSCORE', key(x, 'f'), '-inf', x.now - 24 * KEPT_S)
+    for i = 1, #names do
+      call('UNLINK', key(x, 'w:') .. names[i])
+      call('ZREM', key(x, 'f'), names[i])
     end
   end
-  if #old > 0 then
-    m[COMPACTING] = number(match(old[#old][1], '^%d+'))
-    call('XTRIM', key(x, 'x'), 'MINID', fmt('%.0f-0', m[COMPACTING] + 1))
+
+  local ENDS_GROUPS = { batch_acked = 0, group_dropped = 9 }
+
+  -- args: how many events at most. Replies how many events went; fewer than asked for when all is as small as the
+  -- settings say, and only then is it told in the history. And some objects that no record names any more.
+  function compact(keys, args)
+    local x = open(keys, args)
+    local m, most = x.m, number(args[2])
+    forget_workers(x)
+    local kept = number(call('HGET', key(x, 'c'), 'history_events') or NEVER)
+    local through = max(m[SEQ] - kept, m[COMPACTING])
+    local old = call('XRANGE', key(x, 'x'), '-', fmt('%.0f-0', through), 'COUNT', most)
+    for i = 1, #old do
+      local text = old[i][2][2]
+      local tail = ENDS_GROUPS[match(text, '^[^ ]+')]
+      if tail then
+        add(x, FORGOTTEN, forget_groups(x, text, tail))
+      end
+    end
+    if #old > 0 then
+      m[COMPACTING] = number(match(old[#old][1], '^%d+'))
+      call('XTRIM', key(x, 'x'), 'MINID', fmt('%.0f-0', m[COMPACTING] + 1))
+    end
+    if #old < most and m[COMPACTING] > 0 then
+      local data = { through_seq = fmt('%.0f', m[COMPACTING]), units_final = fmt('%.0f', m[FORGOTTEN]) }
+      event(x, 'compacted', '', encode(data), '')
+      m[COMPACTING], m[FORGOTTEN] = 0, 0
+    end
+    done(x)
+    return { #old, call('ZRANGE', key(x, 'z'), 0, 99) }
   end
-  if #old < most and m[COMPACTING] > 0 then
-    local data = { through_seq = fmt('%.0f', m[COMPACTING]), units_final = fmt('%.0f', m[FORGOTTEN]) }
-    event(x, 'compacted', '', encode(data), '')
-    m[COMPACTING], m[FORGOTTEN] = 0, 0
-  end
-  done(x)
-  return { #old, call('ZRANGE', key(x, 'z'), 0, 99) }
 end
 
 -- args: objects that were deleted. Replies those that a record names again.

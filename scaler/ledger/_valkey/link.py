@@ -7,8 +7,7 @@ called. There are no silent reconnects: what fails, fails as `LedgerUnavailable`
 
 import hashlib
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -75,6 +74,8 @@ class Link:
         self._reads_only = reads_only
         self._keys = f"headrace:{{{job}}}:"
         self._connection: Connection | None = None
+        self._library, self._prefix = library()
+        self._heads: dict[str, tuple[int, bytes]] = {}
         self._wait = _packed(("WAITAOF", 1, 0, int(address.timeout_s * 900)))
 
     def open(self) -> None:
@@ -84,8 +85,10 @@ class Link:
 
     def call(self, name: str, *args: Any, durable: bool = True) -> Any:
         """Call a function; with `durable` it returns when what it wrote is on disk."""
-        with self._at_home():
+        try:
             return self._function(self._connection or self._open(), name, args, durable=durable)
+        except ShardElsewhere as error:
+            raise self._moved(error) from error
 
     def command(self, name: str, key: str, *args: Any) -> Any:
         """A plain command on one of the job's keys."""
@@ -93,8 +96,10 @@ class Link:
 
     def send(self, *words: Any, durable: bool = False) -> Any:
         """Any command as it is; with `durable` it returns when what it wrote is on disk."""
-        with self._at_home():
-            return self._answer(self._connection or self._open(), words, durable=durable)
+        try:
+            return self._answer(self._connection or self._open(), _packed(words), durable=durable)
+        except ShardElsewhere as error:
+            raise self._moved(error) from error
 
     def close(self) -> None:
         """Give the connection up."""
@@ -102,15 +107,9 @@ class Link:
             self._connection.disconnect()
             self._connection = None
 
-    @contextmanager
-    def _at_home(self) -> Iterator[None]:
-        try:
-            yield
-        except ShardElsewhere as error:
-            self.close()
-            raise LedgerUnavailable(
-                f"the job has moved to another shard ({error}); the next call goes there"
-            ) from error
+    def _moved(self, error: ShardElsewhere) -> LedgerUnavailable:
+        self.close()
+        return LedgerUnavailable(f"the job has moved to another shard ({error}); the next call goes there")
 
     def _open(self) -> Connection:
         """A connection to the shard that has the job: any primary of a cluster says which that is."""
@@ -126,7 +125,7 @@ class Link:
         connection = address.connection()
         try:
             connection.connect()
-            info = parse_info(self._send(connection, [_packed(("INFO",))])[0])
+            info = parse_info(self._send(connection, _packed(("INFO",)), wait=False)[0])
             check_server(info, declared_durable=address.declared_durable)
             self._attach(connection, info["run_id"])
         except (RedisError, OSError) as error:
@@ -141,36 +140,41 @@ class Link:
     def _attach(self, connection: Connection, run_id: str) -> None:
         if not self._reads_only:
             self._function(connection, "attach", (run_id, random.randrange(1, 2**31)), durable=True)
-        elif not self._answer(connection, ("EXISTS", self._keys + "m"), durable=False):
+        elif not self._answer(connection, _packed(("EXISTS", self._keys + "m")), durable=False):
             raise LedgerRefused(f"there is no job {self._job!r} in this store")
 
     def _function(self, connection: Connection, name: str, args: Sequence[Any], *, durable: bool) -> Any:
         now = "" if self._now_s is None else repr(self._now_s())
-        call = ("FCALL", library()[1] + name, 1, self._keys, now, *args)
+        call = _packed((now, *args), *self._head(name))
         try:
             return self._answer(connection, call, durable=durable)
         except FunctionMissing:
-            self._answer(connection, ("FUNCTION", "LOAD", "REPLACE", library()[0]), durable=False)
+            self._answer(connection, _packed(("FUNCTION", "LOAD", "REPLACE", self._library)), durable=False)
             return self._answer(connection, call, durable=durable)
 
-    def _answer(self, connection: Connection, command: Sequence[Any], *, durable: bool) -> Any:
-        durable = durable and not self._address.declared_durable
-        packed = _packed(command)
-        replies = self._send(connection, [packed, self._wait] if durable else [packed], nudge=durable)
-        if isinstance(replies[0], ResponseError):
-            raise _translated(replies[0]) from replies[0]
-        if durable and (isinstance(replies[1], ResponseError) or replies[1][0] < 1):
-            raise LedgerUnavailable("the store has not synced its append-only file in time; is appendfsync set to no?")
-        return replies[0]
+    def _head(self, name: str) -> tuple[int, bytes]:
+        """The words that all calls of a function begin with: how many they are, and they themselves."""
+        head = self._heads.get(name)
+        if head is None:
+            words = ("FCALL", self._prefix + name, 1, self._keys)
+            head = self._heads[name] = len(words), b"".join(_words(words))
+        return head
 
-    def _send(self, connection: Connection, commands: Sequence[bytes], *, nudge: bool = False) -> list[Any]:
-        """One round trip. Refusals of a command come back as values, so that every reply is read."""
+    def _answer(self, connection: Connection, command: bytes, *, durable: bool) -> Any:
+        durable = durable and not self._address.declared_durable
+        reply, synced = self._send(connection, command, wait=durable)
+        if isinstance(reply, ResponseError):
+            raise _translated(reply) from reply
+        if durable and (isinstance(synced, ResponseError) or synced[0] < 1):
+            raise LedgerUnavailable("the store has not synced its append-only file in time; is appendfsync set to no?")
+        return reply
+
+    def _send(self, connection: Connection, command: bytes, *, wait: bool) -> tuple[Any, Any]:
+        """One round trip: the reply, and that to WAITAOF. Refusals come back as values, so that every reply is read."""
         try:
-            connection.send_packed_command([b"".join(commands)], check_health=False)
-            replies = [_read(connection) for _ in commands[nudge:]]
-            if nudge:
-                replies.append(_read_nudging(connection))
-            return replies
+            connection.send_packed_command([command + self._wait if wait else command], check_health=False)
+            reply = _read(connection)
+            return reply, _read_nudging(connection) if wait else None
         except (RedisError, OSError) as error:
             self._connection = None
             connection.disconnect()
@@ -182,10 +186,20 @@ class Link:
             raise
 
 
-def _packed(command: Sequence[Any]) -> bytes:
-    """A command in the protocol's form. The library's own packing costs a good part of a call."""
-    words = [word if isinstance(word, bytes) else str(word).encode() for word in command]
-    return b"*%d\r\n" % len(words) + b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in words])
+def _packed(words: Sequence[Any], more: int = 0, head: bytes = b"") -> bytes:
+    """A command in the protocol's form. `head`: `more` words before these that are packed already.
+
+    The library's own packing costs a good part of a call.
+    """
+    return b"".join((b"*%d\r\n" % (more + len(words)), head, *_words(words)))
+
+
+def _words(words: Sequence[Any]) -> list[bytes]:
+    pieces: list[bytes] = []
+    for word in words:
+        text = word if isinstance(word, bytes) else str(word).encode()
+        pieces += (b"$%d\r\n" % len(text), text, b"\r\n")
+    return pieces
 
 
 def _read(connection: Connection) -> Any:

@@ -6,11 +6,10 @@ that lies in the object store, so that the store finds the object's name without
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from scaler.ledger.bodies import INLINE_BYTES, ObjectStore, encode_sample, object_key, pack
 from scaler.ledger.contract import Commit, LedgerRefused
-from scaler.model.work import FencingToken, Sample
+from scaler.model.work import FencingToken
 
 _FENCE = struct.Struct("<Id")
 _RUN = 2
@@ -32,23 +31,6 @@ def packed(store: ObjectStore | None, body: bytes) -> bytes:
     return pack(store, body)
 
 
-@dataclass(slots=True)
-class _Run:
-    first: str
-    token: FencingToken
-    ends: list[int] = field(default_factory=list)
-    """Of each unit: tokens of its sample, oldest version in it."""
-    records: list[bytes] = field(default_factory=list)
-
-    def add(self, sample: Sample, record: bytes) -> None:
-        self.ends += (len(sample.tokens), sample.oldest_version)
-        self.records.append(record)
-
-    def words(self) -> tuple[str, bytes, bytes]:
-        ends = struct.pack(f"<{len(self.ends)}i", *self.ends)
-        return self.first, fence_bytes(self.token) + ends, _joined(self.records)
-
-
 def commit_words(store: ObjectStore | None, commits: Sequence[Commit]) -> list[str | bytes]:
     """A call's commits as the function takes them, three words a run: first unit, facts, samples.
 
@@ -56,16 +38,39 @@ def commit_words(store: ObjectStore | None, commits: Sequence[Commit]) -> list[s
         ValueError: a sample is of another unit.
         LedgerRefused: one is large and there is no object store.
     """
-    runs: list[_Run] = []
-    following = None
-    for commit in commits:
-        record = _record(store, commit)
-        alone = object_key(record) is not None
-        if alone or commit.unit_id != following or commit.fencing_token != runs[-1].token:
-            runs.append(_Run(commit.unit_id, commit.fencing_token))
-        runs[-1].add(commit.sample, record)
-        following = None if alone else _next(commit.unit_id)
-    return [word for run in runs for word in run.words()]
+    records = [_record(store, commit) for commit in commits]
+    words: list[str | bytes] = []
+    start = 0
+    while start < len(commits):
+        end = _end_of_run(commits, records, start)
+        run = commits[start:end]
+        words += (run[0].unit_id, _facts(run), _joined(records[start:end]))
+        start = end
+    return words
+
+
+def _end_of_run(commits: Sequence[Commit], records: Sequence[bytes], start: int) -> int:
+    """Where the units end that lie side by side from `start` on, under one fence, each with its own body."""
+    token = commits[start].fencing_token
+    if start + 1 == len(commits) or object_key(records[start]) is not None:
+        return start + 1
+    name, _, index = commits[start].unit_id.rpartition("/")
+    if not (index.isascii() and index.isdecimal() and len(index) <= _MOST_DIGITS):
+        return start + 1
+    shift = int(index) - start
+    for at in range(start + 1, len(commits)):
+        commit = commits[at]
+        # Mostly one object: what a call leases shares it.
+        fenced = commit.fencing_token is token or commit.fencing_token == token
+        if not fenced or commit.unit_id != f"{name}/{at + shift}" or object_key(records[at]) is not None:
+            return at
+    return len(commits)
+
+
+def _facts(run: Sequence[Commit]) -> bytes:
+    """The fence, then of each unit: tokens of its sample, oldest version in it."""
+    ends = [number for commit in run for number in (len(commit.sample.tokens), commit.sample.oldest_version)]
+    return fence_bytes(run[0].fencing_token) + struct.pack(f"<{len(ends)}i", *ends)
 
 
 def fence_bytes(token: FencingToken) -> bytes:
@@ -96,9 +101,3 @@ def _joined(records: Sequence[bytes]) -> bytes:
         return records[0]
     lengths = struct.pack(f"<{len(records)}I", *map(len, records))
     return b"".join((_HEAD.pack(_RUN, len(records)), lengths, *records))
-
-
-def _next(unit_id: str) -> str | None:
-    """The id of the unit that lies beside this one; None where there can be none."""
-    name, _, index = unit_id.rpartition("/")
-    return f"{name}/{int(index) + 1}" if index.isascii() and index.isdecimal() and len(index) <= _MOST_DIGITS else None

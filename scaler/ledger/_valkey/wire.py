@@ -176,16 +176,19 @@ def _spans(versions: Sequence[int]) -> tuple[VersionSpan, ...]:
 
 def control_of(text: bytes) -> Control:
     """The orders in a reply: time, version, and JSON where there is more."""
-    now_s, version, more = text.split(b" ", 2)
-    raw = json.loads(more) if more else {}
+    now, version_text, more = text.split(b" ", 2)
+    now_s, version = float(now), None if version_text == b"-1" else int(version_text)
+    if not more:
+        return Control(store_now_s=now_s, version=version)
+    raw = json.loads(more)
     deadline = raw.get("deadline")
     return Control(
-        store_now_s=float(now_s),
+        store_now_s=now_s,
         drain_deadline_s=None if deadline is None else float(deadline),
         drain_reason=raw.get("reason"),
         abandon=tuple(sorted(raw.get("abandon", ()))),
         lost=tuple(raw.get("lost", ())),
-        version=None if version == b"-1" else int(version),
+        version=version,
     )
 
 
