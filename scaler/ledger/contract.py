@@ -224,7 +224,8 @@ class Ledger(Protocol):
         """Hand out `groups` complete groups, oldest complete first, or None where there are too few.
 
         A batch not acknowledged comes first, unchanged, with `redelivered` set, whatever the other arguments. Groups
-        too stale (trainer_version - oldest_version > max_staleness) are dropped or drawn again, as configured.
+        too stale (trainer_version - oldest_version > max_staleness, or the job's own bound where that is less) are
+        dropped or drawn again, as configured.
         """
         ...
 

@@ -221,6 +221,27 @@ def test_a_group_too_stale_at_consumption_is_not_trained_on(
     assert (ledger.stats().pending, ledger.stats().buffered) == (pending, 2)
 
 
+def test_a_trainer_that_would_take_older_ones_than_the_job_allows_is_given_none(ledger: Ledger) -> None:
+    """As one is that was started with options of its own; an audit judges by the job's bound."""
+    ledger.configure(settings(max_staleness=1))
+    fill(ledger, 1, version=0)
+    fill(ledger, 2, first=1, version=1)
+    epoch = ledger.attach_trainer("t")
+
+    batch = ledger.take_batch(epoch, 2, 2, 7)
+    assert batch is not None
+    assert names(batch) == ["g1.0", "g2.0"]
+
+    fill(ledger, 1, first=3, version=0)
+    assert ledger.take_more(epoch, batch.batch_id, ["g1"]) is None
+    assert ledger.stats().ready_groups == 0
+
+
+def test_a_trainer_that_comes_before_its_job_is_configured_waits(ledger_factory: LedgerFactory) -> None:
+    early = ledger_factory.open("early")
+    assert early.take_batch(early.attach_trainer("t"), 1, 0, 1) is None
+
+
 def test_stale_groups_free_their_places_though_there_is_no_batch(ledger: Ledger) -> None:
     fill(ledger, 4, version=0)
     assert ledger.stats().admissible == 0

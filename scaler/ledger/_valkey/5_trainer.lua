@@ -38,9 +38,10 @@ local function show_batch(x, id, names, redelivered)
   return bodies
 end
 
--- Complete groups in the order they were completed; those too old for the trainer are dropped or drawn again.
-local function usable(x, version, staleness)
-  local names = {}
+-- Complete groups in the order they were completed; those too old for the trainer, or for the job, are dropped or drawn
+-- again.
+local function usable(x, version, wanted_staleness)
+  local names, staleness = {}, min(wanted_staleness, x.m[STALENESS])
   for _, name in ipairs(call('ZRANGE', key(x, 'y'), 0, -1)) do
     local g = group(x, name)
     if version - g.oldest > staleness then
