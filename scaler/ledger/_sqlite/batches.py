@@ -52,7 +52,9 @@ def take(
     again = row.fetchone()
     if again is not None:
         return again[0], True
-    _drop_stale_ready(tx, trainer_version - _bound(tx, max_staleness))
+    if not tx.counters.configured:
+        return None  # its trainer came first
+    _drop_stale_ready(tx, trainer_version - min(max_staleness, tx.settings.max_staleness))
     if tx.counters.ready_groups < groups:
         return None
     tx.counters.batch += 1
@@ -79,7 +81,7 @@ def take_more(tx: Transaction, trainer_epoch: int, batch_id: int, reject: Sequen
     members = _members(tx, batch_id)
     rejected = [gid for gid, name, _ in members if name.rpartition(".")[0] in set(reject)]
     drop_groups(tx, rejected, DropReason.FILTERED)
-    _drop_stale_ready(tx, batch.trainer_version - _bound(tx, batch.max_staleness))
+    _drop_stale_ready(tx, batch.trainer_version - min(batch.max_staleness, tx.settings.max_staleness))
     missing = batch.wanted - (len(members) - len(rejected))
     full = tx.counters.ready_groups >= missing
     if full and missing:
@@ -87,11 +89,6 @@ def take_more(tx: Transaction, trainer_epoch: int, batch_id: int, reject: Sequen
     if rejected or (full and missing):
         _record_taken(tx, batch)
     return full
-
-
-def _bound(tx: Transaction, max_staleness: int) -> int:
-    """The trainer's, or the job's where that is less. A job that nobody has configured yet has no samples."""
-    return min(max_staleness, tx.settings.max_staleness) if tx.counters.configured else max_staleness
 
 
 def ack(tx: Transaction, trainer_epoch: int, batch_ids: Sequence[int]) -> int:
