@@ -24,7 +24,7 @@ from scaler.demo.view import View, open_view
 from scaler.demo.watch import Watch
 from scaler.demo.world import World
 from scaler.ledger.audit import audit, events_of
-from scaler.ledger.contract import Ledger
+from scaler.ledger.contract import Ledger, LedgerError
 from scaler.model.work import ReleaseReason
 
 LOOK_EVERY_S = 0.5
@@ -112,18 +112,33 @@ def _run_in_folder(options: DemoOptions, plan: PlayPlan, console: Console) -> in
 
 def _play(world: World, options: DemoOptions, console: Console) -> int:
     started_at_s = world.clock.now_s()
-    problem, moments = None, []
+    problem: str | None = None
+    try:
+        moments, problem = _live(world, started_at_s, options, console)
+        return _conclude(world, Watch(world, world.open_ledger(), started_at_s), moments, problem, options, console)
+    except (LedgerError, OSError) as error:  # a full disk, most of all
+        print(_failure(world, error, problem), file=sys.stderr)
+        return 1
+
+
+def _live(world: World, started_at_s: float, options: DemoOptions, console: Console) -> tuple[list[Moment], str | None]:
+    """From the start to the end of everything: what was seen meanwhile, and what went wrong."""
     try:
         world.start()
         watch = Watch(world, world.open_ledger(), started_at_s)
         with open_view(console, options.updates, world.scale.ceiling) as view:
             problem = _watch(watch, view)
-        moments = watch.moments
+        return watch.moments, problem
     finally:
         # A second signal would leave processes behind; the stop is bounded, so it is not needed either.
         with _stopped_by(signal.SIG_IGN):
             world.stop()
-    return _conclude(world, Watch(world, world.open_ledger(), started_at_s), moments, problem, options, console)
+
+
+def _failure(world: World, error: Exception, problem: str | None) -> str:
+    """What ended the demo without its sums, where, and what had gone wrong before; one line."""
+    before = "" if problem is None else f" (before that: {problem.splitlines()[0].rstrip(':')})"
+    return f"{world.folder}: the demo failed: {error}{before}"
 
 
 def _watch(watch: Watch, view: View) -> str | None:
@@ -159,6 +174,7 @@ def _conclude(
         title=f"headrace demo: task {world.scale.task}, seed {world.seed}, trace {Path(world.trace.source).name}",
     )
     summary = _sum_up(run, watch.ledger, world)
+    _print(summary, console)
     if options.summary is not None:
         options.summary.parent.mkdir(parents=True, exist_ok=True)
         options.summary.write_text(json.dumps(summary.as_dict(), indent=1) + "\n")
@@ -166,7 +182,6 @@ def _conclude(
         from scaler.demo.plot import draw
 
         draw(run, options.plot)
-    _print(summary, console)
     if problem is not None:
         print(problem, file=sys.stderr)
     return 0 if summary.ok and problem is None else 1

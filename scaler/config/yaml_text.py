@@ -7,7 +7,6 @@ stay text.
 """
 
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from yaml.constructor import SafeConstructor
 
 from scaler.config.faults import ConfigError, Fault, shown
 from scaler.config.yaml_model import Location, Problem
+from scaler.files import NoRegularFile, TooLarge, read_regular
 
 MAX_BYTES = 1 << 20
 """A megabyte: a thousand times a usual file."""
@@ -59,20 +59,23 @@ class Document:
 def read_bytes(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
     """The file's bytes. `ConfigError` where there is no such file, or it is none, or too large."""
     try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            kind = "a folder" if stat.S_ISDIR(mode) else "no regular file"
-            raise _file_error(path, f"is {kind}", "name a YAML file")
-        with path.open("rb") as file:
-            data = file.read(most_bytes + 1)
-    except FileNotFoundError:
-        raise _file_error(path, "no such file", "check the name") from None
-    except (OSError, ValueError) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise _file_error(path, f"cannot be read: {why}", "check name and permissions") from None
-    if len(data) > most_bytes:
-        raise _file_error(path, "is larger than 1 MiB", "a usual one has a few KiB; split the file, or name another")
-    return data
+        return read_regular(path, most_bytes)
+    except OSError as error:
+        raise _file_error(path, *_unreadable(error)) from None
+
+
+def _unreadable(error: OSError) -> tuple[str, str]:
+    """What is wrong with a file, and what to do about it."""
+    match error:
+        case FileNotFoundError():
+            return "no such file", "check the name"
+        case IsADirectoryError():
+            return "is a folder", "name a YAML file"
+        case NoRegularFile():
+            return "is no regular file", "name a YAML file"
+        case TooLarge():
+            return "is larger than 1 MiB", "a usual one has a few KiB; split the file, or name another"
+    return f"cannot be read: {error.strerror or error}", "check name and permissions"
 
 
 def _file_error(path: Path, message: str, remedy: str) -> ConfigError:

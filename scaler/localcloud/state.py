@@ -173,7 +173,7 @@ class StateDir:
         write_json(self.instances / f"{record.instance_id}.json", asdict(record))
 
     def list_instances(self) -> Listing:
-        """All records, living and dead."""
+        """The records of the living, and of the dead until they are put away in `ended`."""
         return list_records(self.instances)
 
     def live_instances(self) -> tuple[InstanceRecord, ...]:

@@ -7,9 +7,13 @@ A new format is one file in this folder, with `recognises(text) -> bool` and `re
 from pathlib import Path
 from typing import Protocol
 
+from scaler.files import read_regular
 from scaler.traces import held_nodes, live_counts, node_events, offering_events, replay_segments, zone_table
 from scaler.traces.text import GapPolicy, TraceText
 from scaler.traces.trace import CapacityTrace, TraceError
+
+MOST_BYTES = 64 << 20
+"""A hundred times the largest measured trace."""
 
 
 class Reader(Protocol):
@@ -38,7 +42,7 @@ def load_trace(path: Path, gaps: GapPolicy = GapPolicy.HOLD) -> CapacityTrace:
     """The trace in the file.
 
     Raises:
-        TraceError: it cannot be read, is empty or no text, is of no known format, or has a fault.
+        TraceError: it cannot be read, is no regular file, too large, empty or no text, is of no known format, or has a fault.
     """
     text = TraceText(source=str(path), stem=path.stem, text=_decoded(path), gaps=gaps)
     first = text.first_line()
@@ -52,7 +56,7 @@ def load_trace(path: Path, gaps: GapPolicy = GapPolicy.HOLD) -> CapacityTrace:
 
 def _decoded(path: Path) -> str:
     try:
-        raw = path.read_bytes()
+        raw = read_regular(path, MOST_BYTES)
     except OSError as error:
         raise TraceError(path, None, f"it cannot be read: {error.strerror}") from error
     try:

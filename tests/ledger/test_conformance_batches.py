@@ -221,6 +221,22 @@ def test_a_group_too_stale_at_consumption_is_not_trained_on(
     assert (ledger.stats().pending, ledger.stats().buffered) == (pending, 2)
 
 
+@pytest.mark.parametrize("bound", [0, 1])
+def test_what_replaces_a_rejected_group_obeys_the_bound_that_its_batch_was_taken_with(
+    ledger: Ledger, bound: int
+) -> None:
+    fill(ledger, 2, version=2)
+    epoch = ledger.attach_trainer("t")
+    batch = ledger.take_batch(epoch, 2, 2, bound)
+    assert batch is not None
+    fill(ledger, 1, first=2, version=2 - bound - 1)
+    fill(ledger, 1, first=3, version=2 - bound)
+
+    assert names(ledger.take_more(epoch, batch.batch_id, ["g0"])) == ["g1.0", "g3.0"]
+
+    assert ledger.stats().dropped == {DropReason.FILTERED: {"4": 2}, DropReason.STALE: {"4": 2}}
+
+
 def test_a_trainer_that_would_take_older_ones_than_the_job_allows_is_given_none(ledger: Ledger) -> None:
     """As one is that was started with options of its own; an audit judges by the job's bound."""
     ledger.configure(settings(max_staleness=1))

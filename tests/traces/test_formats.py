@@ -1,9 +1,11 @@
 """Every format by a few lines of its own, and every fault by file, line and sentence."""
 
+import os
 from pathlib import Path
 
 import pytest
 
+from scaler.traces import registry
 from scaler.traces.registry import load_trace
 from scaler.traces.text import GapPolicy
 from scaler.traces.trace import CapacityTrace, TraceError
@@ -131,6 +133,27 @@ def test_a_file_that_is_not_there_or_is_a_folder_is_a_trace_error(tmp_path: Path
         load_trace(tmp_path / "none.csv")
     with pytest.raises(TraceError, match="cannot be read: Is a directory"):
         load_trace(tmp_path)
+
+
+def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for endless in (Path("/dev/zero"), pipe):
+        with pytest.raises(TraceError, match=rf"^{endless}: it cannot be read: it is no regular file$"):
+            load_trace(endless)
+
+
+def test_a_file_larger_than_any_trace_is_refused_and_the_largest_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "trace.csv"
+    monkeypatch.setattr(registry, "MOST_BYTES", 1 << 20)
+    path.write_text(COUNTS + "#" * ((1 << 20) - len(COUNTS)))
+    assert load_trace(path).end_s > 0
+    with path.open("a") as file:
+        file.write("#")
+    with pytest.raises(TraceError, match="larger than 1 MiB"):
+        load_trace(path)
 
 
 GAPPED = {
