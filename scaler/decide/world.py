@@ -93,13 +93,29 @@ def _later(a_s: float | None, b_s: float | None) -> float | None:
     return max(a_s, b_s)
 
 
-def backoff_ends_at_s(pool: PoolSpec, view: OfferingView) -> float:
-    """When an offering may be asked again; minus infinity where it did not refuse."""
+ASKED_WITHIN_S = 20.0
+"""One offering after the other is asked: the answer, and the wait for the next decision."""
+
+
+@for_same
+def round_s(spec: StageSpec) -> float:
+    """How long it takes to ask all spot offerings of a stage, one after the other."""
+    spot = [each for pool in spec.pools for each in pool.offerings if each.capacity_type is CapacityType.SPOT]
+    return len(spot) * ASKED_WITHIN_S
+
+
+def backoff_ends_at_s(pool: PoolSpec, view: OfferingView, around_s: float) -> float:
+    """When an offering may be asked again; minus infinity where it did not refuse.
+
+    `around_s`: the longest wait is no shorter than this round of asking, or the first offering would be asked again before
+    the last, and what is dearer never.
+    """
     refused_at_s = finite(view.refused_at_s)
     if refused_at_s is None:
         return -math.inf
     doublings = min(max(view.refusals, 1), 64) - 1
-    return refused_at_s + min(pool.refusal_backoff_initial_s * 2.0**doublings, pool.refusal_backoff_max_s)
+    longest_s = max(pool.refusal_backoff_max_s, around_s)
+    return refused_at_s + min(pool.refusal_backoff_initial_s * 2.0**doublings, longest_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +149,7 @@ class _Listed:
 
 
 @for_same
-def _listed(spec: PoolSpec, seen: tuple[OfferingView, ...]) -> _Listed:
+def _listed(spec: PoolSpec, seen: tuple[OfferingView, ...], stage: StageSpec) -> _Listed:
     """Lists change rarely, and are looked at in every decision."""
     views = by_name(seen, lambda view: view.offering.offering_id)
     specified = {offering.offering_id: offering for offering in spec.offerings}
@@ -151,7 +167,7 @@ def _listed(spec: PoolSpec, seen: tuple[OfferingView, ...]) -> _Listed:
             for name, price in sorted(prices.items())
         ),
         backoffs_end_s={
-            (spec.name, name): backoff_ends_at_s(spec, view)
+            (spec.name, name): backoff_ends_at_s(spec, view, round_s(stage))
             for name, view in known.items()
             if view.refused_at_s is not None
         },
@@ -163,6 +179,7 @@ class PoolWorld:
     """A pool of the specification and what was listed of it. `view` None: never listed."""
 
     spec: PoolSpec
+    stage: StageSpec
     view: PoolView | None
     now_s: float
     max_age_s: float
@@ -188,7 +205,7 @@ class PoolWorld:
     @once
     def facts(self) -> _Listed:
         """What its list comes to; what was not seen is as specified."""
-        return _listed(self.spec, () if self.view is None else self.view.offerings)
+        return _listed(self.spec, () if self.view is None else self.view.offerings, self.stage)
 
     @property
     def offerings(self) -> Mapping[str, OfferingView]:
@@ -226,6 +243,7 @@ class StageWorld:
         return {
             spec.name: PoolWorld(
                 spec=spec,
+                stage=self.spec,
                 view=seen.get(spec.name),
                 now_s=self.now_s,
                 max_age_s=self.spec.guard_rails.signal_max_age_s,

@@ -135,7 +135,7 @@ class Launch(YamlModel):
     refusal_backoff_initial_s: PositiveDuration = 30.0
     """Wait after the first refusal for capacity. Default 30s: as a fleet's."""
     refusal_backoff_max_s: PositiveDuration = 120.0
-    """Longest wait after refusals in a row. Default 15m: as a fleet's."""
+    """Longest wait after refusals in a row. Default 2m: as a fleet's."""
 
     def problems(self) -> Iterator[Problem]:
         """A timeout that kills slow launches; a back-off upside down."""

@@ -49,6 +49,18 @@ def test_the_end_of_a_back_off_waits_for_the_next_turn() -> None:
     assert plan.look_again_in_s == 10.0
 
 
+@pytest.mark.parametrize(("others", "expected"), [(5, ["pool/a"]), (6, ["pool/d"])])
+def test_of_many_offerings_all_are_asked_before_the_first_is_asked_again(others: int, expected: list[str]) -> None:
+    """Else the first ones would take turns for ever, and nobody came to what is dearer."""
+    spot = [an_offering(f"s{place}", price=2.0) for place in range(others)]
+    on_demand = an_offering("d", price=9.0, capacity_type=CapacityType.ON_DEMAND)
+    asked = [refused(CHEAP, 130, refusals=9), *(refused(each, 1) for each in spot), on_demand]
+
+    plan = planned(a_world_of(pools=[a_pool_view("pool", *asked)]), a_fleet_spec(1, pools=[_spec_of(asked)]))
+
+    assert launched(plan) == expected
+
+
 @pytest.mark.parametrize(
     ("offerings", "expected"),
     [

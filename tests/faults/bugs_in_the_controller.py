@@ -89,7 +89,7 @@ def a_noticed_replica_still_counts(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS_IN_THE_CONTROLLER.planted("decide")
 def refusals_never_back_off(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("scaler.decide.world.backoff_ends_at_s", lambda pool, view: float("-inf"))
+    patch.setattr("scaler.decide.world.backoff_ends_at_s", lambda pool, view, around_s: float("-inf"))
 
 
 # --- drain ------------------------------------------------------------------------------------------------------------
