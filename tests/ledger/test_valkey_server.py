@@ -1,7 +1,7 @@
 """The Valkey engine and its server: what is refused, what survives, what happens while it is away."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from scaler.ledger._valkey.runs import fence_bytes
 from scaler.ledger.audit import audit
 from scaler.ledger.contract import CommitOutcome, LedgerRefused, LedgerUnavailable, UnitState
 from scaler.ledger.registry import open_ledger
-from scaler.model.work import FencingToken
+from scaler.model.work import Batch, FencingToken
 from tests.builders.ledger import (
     READY,
     TTL_S,
@@ -23,9 +23,13 @@ from tests.builders.ledger import (
     commit_of,
     delta,
     groups,
+    identity,
+    ids,
     lease_all,
     release_of,
     run_units,
+    settings,
+    version,
 )
 from tests.builders.valkey_server import ValkeyServer, free_port, ready, valkey_server
 
@@ -343,6 +347,55 @@ def test_what_is_not_on_disk_in_time_is_not_acknowledged(server: ValkeyServer) -
         client.config_set("appendfsync", "no")
     with pytest.raises(LedgerUnavailable, match="in time"):
         ledger.put_units(groups(1))
+
+
+@pytest.mark.parametrize("what", ["put_units", "commit", "take_batch", "ack_batch", "publish", "drain", "configure"])
+def test_what_is_repeated_on_a_new_connection_is_not_acknowledged_before_it_is_on_disk(
+    server: ValkeyServer, what: str
+) -> None:
+    """The first call has been carried out, so that the second finds nothing to do: all the same it has to wait."""
+    ledger = ready(server.url + "?timeout_s=0.3")
+    ledger.put_units(groups(4))
+    commits = [commit_of(lease) for lease in lease_all(ledger, "w1", 8)]
+    epoch = ledger.attach_trainer("t")
+    batch: Batch | None = None
+    if what != "commit":
+        ledger.commit("w1", commits)
+    if what == "ack_batch":
+        batch = ledger.take_batch(epoch, 2, 0, 1)
+    calls: dict[str, Callable[[], object]] = {
+        "put_units": lambda: ledger.put_units(groups(1, first=9)),
+        "commit": lambda: ledger.commit("w1", commits),
+        "take_batch": lambda: ledger.take_batch(epoch, 2, 0, 1),
+        "ack_batch": lambda: ledger.ack_batch(epoch, [batch.batch_id if batch else 0]),
+        "publish": lambda: ledger.publish(epoch, version(1)),
+        "drain": lambda: ledger.drain("w1", 5e9, "why", 1),
+        "configure": lambda: ledger.configure(settings(max_staleness=3)),
+    }
+    with server.client() as client:
+        client.config_set("appendfsync", "no")
+        for _ in range(2):
+            with pytest.raises(LedgerUnavailable, match="in time"):
+                calls[what]()
+            ledger.close()
+        client.config_set("appendfsync", "everysec")
+    calls[what]()
+
+
+def test_units_of_groups_that_a_call_left_halfway_are_shown_as_their_own(server: ValkeyServer) -> None:
+    ledger = ready(server.url)
+    ledger.put_units(groups(3, 4))
+    ledger.register(identity("w2"))
+    with server.client() as client:
+        client.rename("headrace:{job}:x", "kept{job}")
+        client.set("headrace:{job}:x", "of another type: nothing can be added to the history")
+        with pytest.raises(LedgerRefused):
+            ledger.lease("w1", 2, TTL_S)
+        client.rename("kept{job}", "headrace:{job}:x")
+        ledger.lease("w1", 2, TTL_S)
+        shown = ids(ledger.lease("w2", 2, TTL_S).leases)
+        held = client.hkeys("headrace:{job}:h:w2")
+    assert sorted(shown) == sorted(name.decode() for name in held)
 
 
 def test_no_server_is_unavailable() -> None:

@@ -93,21 +93,24 @@ end
 -- Leases the units that were picked. Returns the words of the reply after `head`: what the grant has in common, then the
 -- groups (name, and what the units ask for), then for each unit its attempt, published tokens, group and place in it, then
 -- the journals. One token serves the call: it orders the holders of one unit. Records of units that nobody had before
--- differ in their score only, and the score tells groups apart: their names may begin alike.
+-- differ in their score only. The score tells groups apart, since their names may begin alike.
 local function grant(x, worker, count, deadline, head)
   local m, texts = x.m, fetch(key(x, 'u'), IDS, count)
   local epoch, counter = m[EPOCH], add(x, FENCE, 1)
   local goes_on, anew = fresh_units()
   local first = pack(UNIT, LEASED, epoch, counter, 1, 0, 0, -1, 0, 0, 0, 0)
   local first_told, before_score = sub(first, 1, TOLD), sub(first, 1, UNIT_BYTES - 9)
-  local names, groups, order, journals, until_then = {}, 0, -1, '', pack('<d', deadline)
+  local names, groups, order, journals, until_then = {}, 0, -1, nil, pack('<d', deadline)
+  local start, length = '', 0
   TOLD_LIST[1] = event_head(x, 'leased', worker, '')
   for i = 1, count do
     local id, text, score = IDS[i], texts[i], SCORES[i]
     local place, told = score % 65536, first_told
-    if score - place ~= order then
-      groups, order = groups + 1, score - place
-      names[groups] = group_of(id)
+    -- A call that failed halfway may have left two groups with one order.
+    if score - place ~= order or sub(id, 1, length) ~= start then
+      local name = group_of(id)
+      groups, order, start, length = groups + 1, score - place, name .. '/', #name + 1
+      names[groups] = name
     end
     if text == goes_on then
       STATES[2 * i], SHOWN[i] = before_score .. pack('<d', score) .. '\0' .. worker, first_shown(groups - 1, place)
@@ -122,7 +125,8 @@ local function grant(x, worker, count, deadline, head)
       if published > 0 then
         add(x, SALVAGED_TOKENS, published)
         add(x, HAND_OVERS, 1)
-        journals = journals .. call('GET', key(x, 'j:') .. id)
+        journals = journals or {}
+        journals[#journals + 1] = call('GET', key(x, 'j:') .. id)
       end
     end
     STATES[2 * i - 1], HELD[2 * i - 1], HELD[2 * i] = id, id, until_then
@@ -135,7 +139,7 @@ local function grant(x, worker, count, deadline, head)
   m[RUNNING], m[PENDING] = m[RUNNING] + count, m[PENDING] - count
   tell(x, concat(TOLD_LIST, '', 1, 3 * count + 1))
   return head .. pack('<I4ddI2I2', epoch, counter, deadline, groups, count) .. asked_words(x, names)
-    .. concat(SHOWN, '', 1, count) .. journals
+    .. concat(SHOWN, '', 1, count) .. (journals and concat(journals) or '')
 end
 
 local function drain_mark(x, worker)
@@ -426,8 +430,8 @@ do
       call('HINCRBY', key(x, 'w:') .. args[2], 'committed', new)
       tell(x, concat(TOLD_LIST, '', 1, 4 * new + 1))
       grow_groups(x, grown, renew)
-      done(x)
     end
+    done(x)
     return concat(OUTCOMES, '', 1, count)
   end
 end

@@ -90,6 +90,7 @@ local function take_batch(keys, args)
   check_trainer(x, args[2])
   local waiting = call('ZRANGE', key(x, 'n'), 0, 0)[1]
   if waiting then
+    done(x)
     return show_batch(x, waiting, batch_of(x, waiting).names, true)
   end
   local wanted, reply = number(args[3]), false
@@ -194,6 +195,7 @@ local function publish(keys, args)
     if version < m[VERSION] then
       fail('BADVALUE', fmt('version %s after %.0f in the same trainer epoch', args[3], m[VERSION] - 1))
     elseif version == m[VERSION] and call('HGET', key(x, 'c'), 'digest') == args[4] then
+      done(x)
       return
     end
   end

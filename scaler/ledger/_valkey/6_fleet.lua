@@ -47,6 +47,7 @@ local function configure(keys, args)
   local x = open(keys, args)
   local m = x.m
   if call('HGET', key(x, 'c'), 'settings') == args[2] then
+    done(x)
     return
   end
   call('HSET', key(x, 'c'), 'settings', args[2], unpack(args, 7))
@@ -81,8 +82,8 @@ local function put_units(keys, args)
   end
   if new > 0 then
     event(x, 'units_put', '', '', concat(entries))
-    done(x)
   end
+  done(x)
   return new
 end
 
