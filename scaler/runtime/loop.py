@@ -224,7 +224,12 @@ class Controller:
         for source in set(parts.signals.values()):
             await source.poll()
         self._say_how_the_ledger_does(answered=ledger.result())
-        world = World(reading=parts.ledger.reading, pools=dict(parts.pools.observations), actors=actors)
+        world = World(
+            reading=parts.ledger.reading,
+            pools=dict(parts.pools.observations),
+            actors=actors,
+            away=frozenset(parts.pools.failures_in_a_row),
+        )
         for pool, told in parts.pools.facts.items():
             parts.offerings.told(pool, {name: (each.price_usd_per_h, each.refused_at_s) for name, each in told.items()})
         self._lives.listed(world.pools, parts.clock.now_s(), parts.executor.leaving)
