@@ -11,11 +11,18 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from scaler.cli import app
+from scaler.commands.doctor_checks.base import Level
+from scaler.commands.doctor_checks.http_probes import Heard
+from scaler.commands.doctor_checks.local_controller import controller
+from scaler.commands.doctor_checks.local_world import LocalWorld
 from scaler.commands.explain import explain_decisions
-from scaler.config.last_good import save_last_good
+from scaler.config.last_good import load_at_start, save_last_good
 from scaler.ledger.registry import open_ledger
 from scaler.model.work import ReleaseReason
 from scaler.runtime.daemon import state_files
+from scaler.runtime.status import status_json
+from scaler.telemetry.readout import Readout
+from tests.builders.clock import FakeClock
 from tests.builders.daemon import Place, a_place, eventually
 from tests.builders.fleet_yaml import a_cluster_fleet, text_of
 from tests.builders.ledger import groups, identity, lease_all, release_of, settings
@@ -234,6 +241,22 @@ def test_workers_that_die_at_once_are_refusals_that_explain_and_doctor_tell_of(
     assert "went before" in capsys.readouterr().out
     assert len(launched) < 10
     assert {each.read_text() for each in launched} == {"no GPU here\n"}
+
+
+@pytest.mark.parametrize("written", [True, False])
+async def test_a_journal_that_cannot_be_written_fails(place: Place, written: bool) -> None:
+    files = state_files(place.file)
+    told = status_json(Readout(leading=True, journal_ok=written), now_s=0.0, address="", config={}, decisions=())
+    world = LocalWorld(
+        path=place.file,
+        start=load_at_start(place.file, files.last_good),
+        files=files,
+        leader="1",
+        heard=Heard(url="http://here", status=told),
+        clock=FakeClock(),
+    )
+    failed = [line.about for line in await controller(world) if line.level is Level.FAIL]
+    assert failed == ([] if written else [f"journal {files.journal}"])
 
 
 def _refused(status: Any) -> Any:

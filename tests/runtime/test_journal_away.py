@@ -121,12 +121,14 @@ async def test_a_fleet_whose_journal_is_on_a_full_disk_drains_and_launches_once_
             await running.turn()
             await running.turn()
         assert world.pool.launches == []
+        assert running.count("headrace_journal_available") == 0
         assert world.ledger.records[worker_of("i")].drain is not None, "a drain waits for no journal"
         assert world.notices.let_go == frozenset()
         for _ in range(3):
             await running.turn()
         assert sorted(world.pool.launches) == sorted(each.token for each in launches)
         assert running.journal.intents() == ()
+        assert running.count("headrace_journal_available") == 1
     async with a_controller(world) as second:
         await second.turn()
         assert len(world.pool.launches) == len(launches)
