@@ -73,7 +73,7 @@ class _Nameless(_Pool):
 
 @dataclass
 class _Row:
-    """Three launches in a row, all answered at the same moment."""
+    """Launches of one plan, all answered at the same moment."""
 
     clock: FakeClock
     launcher: Launcher
@@ -91,7 +91,7 @@ class _Row:
         self.launcher.settle({"pool": listed}, specs, away=away, lists_apart_s=30.0)
 
 
-TOKENS = ("t1", "t2", "t3")
+TOKENS = ("t1", "t2", "t3", "t4")
 
 
 def _shown_and_gone(row: _Row) -> None:
@@ -134,8 +134,9 @@ async def test_launches_that_no_list_ever_shows_count_as_replicas_that_died_befo
         row.listed(6.0)
         row.listed(7.0)
     (view,) = row.offerings.views("pool", (OFFERING,))
-    assert row.heard == [Outcome.LOST] * 3
-    assert (view.refusals, view.refused_because) == (1, "3 replicas in a row went before they were ready")
+    assert row.heard == [Outcome.LOST] * 4
+    told = "4 replicas in a row went before they were ready"
+    assert (view.refusals, view.refused_because) == (1, told), "asked for together, they are one refusal"
     assert row.launcher.intents == ()
 
 
