@@ -6,7 +6,7 @@ as they are after the plan.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from typing import NamedTuple
 
 from policies.base import Registered
@@ -29,6 +29,9 @@ from scaler.model.plan import (
     TerminateReplica,
     UndrainReplica,
 )
+
+_REFUSALS_TOLD = 3
+"""In a decision's reason, which is one sentence for a person; the status has all."""
 
 
 class Policies(NamedTuple):
@@ -110,12 +113,22 @@ def _sized(case: StageCase, wish: Wish) -> StageDecision:
     change = resize(world, railed, preferences, case.rents, case.ended)
     codes = _launch_codes(case, situation, change)
     wished = wish.sizing.reason
-    reason = Reason(code=_code(wish, change, codes), message=wished.message, inputs=wished.inputs, clamps=change.clamps)
+    message = wished.message + _refusals(world, change)
+    reason = Reason(code=_code(wish, change, codes), message=message, inputs=wished.inputs, clamps=change.clamps)
     return StageDecision(
         commands=(*case.endings, *_commands(case, change, reason, codes)),
         plan=_stage_plan(case, change, reason),
         memory=_remember(world, wish.memory, situation, railed, change),
     )
+
+
+def _refusals(world: StageWorld, change: Change) -> str:
+    """Where offerings are wanting: in whose words some of them were refused."""
+    if all(clamp.code is not ClampCode.NO_OFFERING for clamp in change.clamps):
+        return ""
+    waiting = chain.from_iterable(pool.waiting() for pool in world.pools.values())
+    told = (f"{view.offering.offering_id}: {view.refused_because}" for view in waiting if view.refused_because)
+    return "".join(f"; {each}" for each in islice(told, _REFUSALS_TOLD))
 
 
 def _launch_codes(case: StageCase, situation: Situation, change: Change) -> tuple[ReasonCode, ...]:

@@ -226,6 +226,11 @@ class PoolWorld:
         ends_s, now_s = self.facts.backoffs_end_s, self.now_s
         return ((slot, offer) for slot, offer in self.facts.offers if slot not in ends_s or now_s >= ends_s[slot])
 
+    def waiting(self) -> Iterator[OfferingView]:
+        """What refused and may not be asked yet."""
+        ends_s, now_s = self.facts.backoffs_end_s, self.now_s
+        return (self.facts.known[name] for (_, name), end_s in ends_s.items() if now_s < end_s)
+
 
 @dataclass(frozen=True, kw_only=True)
 class StageWorld:

@@ -142,6 +142,11 @@ class StateDir:
         return self.root / "notices"
 
     @property
+    def logs(self) -> Path:
+        """Folder of what instances printed."""
+        return self.root / "logs"
+
+    @property
     def capacity_file(self) -> Path:
         """The offerings' bounds."""
         return self.root / "capacity.json"
@@ -161,7 +166,7 @@ class StateDir:
 
     def log_file(self, instance_id: str) -> Path:
         """What the instance printed."""
-        return self.root / "logs" / f"{instance_id}.log"
+        return self.logs / f"{instance_id}.log"
 
     def create(self) -> None:
         """Make the folders that are not there yet."""

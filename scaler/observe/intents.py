@@ -35,3 +35,15 @@ def is_over(intent: Intent, pool: PoolObservation, visible_within_s: float, laun
     if intent.answered_at_s is not None:
         return pool.listed_at_s - intent.answered_at_s > visible_within_s
     return pool.listed_at_s - intent.decided_at_s > launch_timeout_s
+
+
+def came_and_went(intent: Intent, pool: PoolObservation, visible_within_s: float, lists_apart_s: float) -> bool:
+    """Whether the list that settles the intent says that what it launched went at once: it was to be seen by then, and is not.
+
+    A list that comes later than `lists_apart_s` after that says nothing: it may have lived, and worked, unseen.
+    """
+    if intent.answered_at_s is None or pool.refused_reason is not None:
+        return False
+    if any(instance.launch_token == intent.token for instance in pool.instances):
+        return False
+    return visible_within_s < pool.listed_at_s - intent.answered_at_s <= visible_within_s + lists_apart_s

@@ -88,4 +88,5 @@ class Lives:
         if view is None or view.phase in _LEAVING or view.notice is not None:
             return
         was_ready = instance.replica_id in self._ready_since_s
-        self._offerings.lost(pool, instance.offering_id, now_s, was_ready=was_ready)
+        asked_at_s = instance.launched_at_s
+        self._offerings.lost(pool, instance.offering_id, now_s, was_ready=was_ready, asked_at_s=asked_at_s)

@@ -2,8 +2,8 @@
 
 Policy: every launch that brought no instance counts as a refusal, whatever the provider called it, so that a call that
 keeps failing backs off like one without capacity; a launch that brought one ends the row. Replicas that keep dying
-before they were ever ready are refusals too, from the third in a row on: an offering on which nothing starts is not
-available. An interruption notice, or an instance that went without our doing, marks its offering as reclaiming.
+before they were ever ready, listed or not, are refusals too, from the third in a row on: an offering on which nothing
+starts is not available. An interruption notice, or an instance that went without our doing, marks its offering as reclaiming.
 Non-goals: how long to wait after a refusal is the engine's business.
 """
 
@@ -87,15 +87,19 @@ class OfferingMemory:
         record = self._get(pool, offering_id)
         self._put(pool, offering_id, replace(record, reclaiming_at_s=max(at_s, record.reclaiming_at_s or at_s)))
 
-    def lost(self, pool: str, offering_id: str, at_s: float, *, was_ready: bool) -> None:
-        """An instance there went, and neither we nor a notice said so."""
+    def lost(
+        self, pool: str, offering_id: str, at_s: float, *, was_ready: bool, asked_at_s: float | None = None
+    ) -> None:
+        """An instance there went, and neither we nor a notice said so. `asked_at_s`: when its launch was, as in `refused`."""
         self.reclaiming(pool, offering_id, at_s)
         if was_ready:
             return
         record = self._get(pool, offering_id)
-        self._put(pool, offering_id, replace(record, stillborn=record.stillborn + 1))
-        if record.stillborn + 1 >= _STILLBORN_IN_A_ROW:
-            self.refused(pool, offering_id, at_s)
+        stillborn = record.stillborn + 1
+        self._put(pool, offering_id, replace(record, stillborn=stillborn))
+        if stillborn >= _STILLBORN_IN_A_ROW:
+            why = f"{stillborn} replicas in a row went before they were ready"
+            self.refused(pool, offering_id, at_s, asked_at_s, why)
 
     def told(self, pool: str, facts: Mapping[str, tuple[float | None, float | None]]) -> None:
         """What the provider tells, by offering id: the price now (USD/h), and when it last refused anybody capacity there."""

@@ -46,6 +46,8 @@ class World:
     reading: LedgerReading | None
     pools: Mapping[str, PoolObservation]
     actors: Mapping[str, PoolActor]
+    away: frozenset[str] = frozenset()
+    """Pools whose last list failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,9 @@ class Executor:
     def settle(self, world: World, spec: FleetSpec) -> None:
         """Let go of what the world shows to be done."""
         specs = {pool.name: pool for stage in spec.stages for pool in stage.pools}
-        self.launcher.settle(world.pools, specs)
+        # What is older is too old to decide on; between turns there is no list.
+        apart_s = max((spec.interval_s, *(stage.guard_rails.signal_max_age_s for stage in spec.stages)))
+        self.launcher.settle(world.pools, specs, away=world.away, lists_apart_s=apart_s)
         self.drainer.settle(world.reading, world.pools)
         self.ender.settle(world.pools)
 

@@ -16,7 +16,7 @@ from scaler.runtime.outcomes import Outcome, kind_of, subject_of
 from scaler.telemetry.events import EventType, Involved, Note
 from scaler.telemetry.readout import Readout
 
-_BAD = frozenset({Outcome.REFUSED, Outcome.UNAVAILABLE, Outcome.BROKEN})
+_BAD = frozenset({Outcome.REFUSED, Outcome.LOST, Outcome.UNAVAILABLE, Outcome.BROKEN})
 _NAMED = 5
 """Instances that a message names; the others are counted."""
 

@@ -15,7 +15,7 @@ from scaler.act.base import LaunchOutcome, LaunchResult, PoolActor, PoolObservat
 from scaler.model.clock import Clock
 from scaler.model.plan import LaunchReplica
 from scaler.model.spec import PoolSpec
-from scaler.observe.intents import Intent, is_over
+from scaler.observe.intents import Intent, came_and_went, is_over
 from scaler.observe.offerings import OfferingMemory
 from scaler.runtime.leadership import always, never
 from scaler.runtime.outcomes import Outcome, Outcomes
@@ -69,6 +69,10 @@ class Launcher:
         self._intents: dict[str, Intent] = {}
         self._decisions: dict[str, int] = {}
         self._in_flight: set[str] = set()
+        self._left: set[str] = set()
+        """Tokens of launches that an earlier controller left: what it saw of them, and ended, is not known."""
+        self._to_be_seen: set[str] = set()
+        """Tokens of our launches of which an answer named an instance, and whose pool has been listed ever since."""
         self._held: dict[str, tuple[float, float]] = {}
         """Pool -> until when its provider is left alone (monotonic), and for how long that was."""
         self.refused: Callable[[], None] = lambda: None
@@ -88,7 +92,9 @@ class Launcher:
 
     def adopt(self, intents: Iterable[Intent]) -> None:
         """Take over what an earlier controller left."""
-        self._intents |= {intent.token: intent for intent in intents}
+        left = {intent.token: intent for intent in intents}
+        self._intents |= left
+        self._left |= left.keys()
 
     def intend(self, commands: Iterable[LaunchReplica]) -> None:
         """Remember new launches; they are called for once the journal has them."""
@@ -101,15 +107,40 @@ class Launcher:
             return False
         self._decisions.pop(token, None)
         self._put.pop(token, None)
+        self._left.discard(token)
+        self._to_be_seen.discard(token)
         self._over.append(token)
         return True
 
-    def settle(self, pools: Mapping[str, PoolObservation], specs: Mapping[str, PoolSpec]) -> None:
-        """Drop what complete lists have settled, and what belongs to pools that are no more."""
+    def settle(
+        self,
+        pools: Mapping[str, PoolObservation],
+        specs: Mapping[str, PoolSpec],
+        *,
+        away: frozenset[str] = frozenset(),
+        lists_apart_s: float = 0.0,
+    ) -> None:
+        """Drop what complete lists have settled, and what belongs to pools that are no more.
+
+        `away`: pools that could not be listed of late. `lists_apart_s`: how far apart lists of one that can be may lie.
+        """
         for intent in self.intents:
-            spec, listed = specs.get(intent.command.pool), pools.get(intent.command.pool)
+            pool = intent.command.pool
+            spec, listed = specs.get(pool), pools.get(pool)
+            if pool in away:
+                self._to_be_seen.discard(intent.token)
             if spec is None or (listed and is_over(intent, listed, _VISIBLE_WITHIN_S, spec.launch_timeout_s)):
+                if spec and listed and came_and_went(intent, listed, _VISIBLE_WITHIN_S, lists_apart_s):
+                    self._went(intent)
                 self.forget(intent.token)
+
+    def _went(self, intent: Intent) -> None:
+        if intent.token not in self._to_be_seen:
+            return
+        command, now_s, asked_at_s = intent.command, self._clock.now_s(), intent.decided_at_s
+        self._offerings.lost(command.pool, command.offering_id, now_s, was_ready=False, asked_at_s=asked_at_s)
+        seq = self._decisions.get(intent.token, 0)
+        self._outcomes.record(command, seq, Outcome.LOST, "it was launched, and went before any list showed it")
 
     def changes(self) -> IntentChanges:
         """Changes since the last call."""
@@ -172,6 +203,8 @@ class Launcher:
         if answer.result in (LaunchResult.LAUNCHED, LaunchResult.ALREADY):
             if intent.token in self._intents:
                 self._keep(replace(intent, answered_at_s=now_s))
+                if answer.instance_id and intent.token not in self._left:
+                    self._to_be_seen.add(intent.token)
             self._held.pop(command.pool, None)
             self._offerings.launched(command.pool, command.offering_id)
             outcome = Outcome.DONE if answer.result is LaunchResult.LAUNCHED else Outcome.ALREADY

@@ -191,7 +191,7 @@ class Controller:
             parts.executor.intend(plan)
         durable = await self._persist(plan, digest)
         laps.end("persist_s")
-        self._publish(spec, snapshot, plan)
+        self._publish(spec, snapshot, plan, durable=durable)
         parts.metrics.loop_duration.observe(laps.total_s)
         if self._synced and not spec.dry_run and parts.may_act():
             parts.marks.want(spec, snapshot, plan)
@@ -224,7 +224,12 @@ class Controller:
         for source in set(parts.signals.values()):
             await source.poll()
         self._say_how_the_ledger_does(answered=ledger.result())
-        world = World(reading=parts.ledger.reading, pools=dict(parts.pools.observations), actors=actors)
+        world = World(
+            reading=parts.ledger.reading,
+            pools=dict(parts.pools.observations),
+            actors=actors,
+            away=frozenset(parts.pools.failures_in_a_row),
+        )
         for pool, told in parts.pools.facts.items():
             parts.offerings.told(pool, {name: (each.price_usd_per_h, each.refused_at_s) for name, each in told.items()})
         self._lives.listed(world.pools, parts.clock.now_s(), parts.executor.leaving)
@@ -290,7 +295,7 @@ class Controller:
             outcomes=executor.outcomes.take(),
         )
 
-    def _publish(self, spec: FleetSpec, snapshot: Snapshot, plan: Plan) -> None:
+    def _publish(self, spec: FleetSpec, snapshot: Snapshot, plan: Plan, *, durable: bool) -> None:
         parts = self._parts
         parts.metrics.decided(plan)
         self.readout = Readout(
@@ -303,6 +308,7 @@ class Controller:
             snapshot=snapshot,
             plan=plan,
             stats=parts.ledger.reading.stats if parts.ledger.reading else None,
+            journal_ok=durable,
             ledger_ok=parts.ledger.last_error is None,
             ledger_errors=parts.ledger.errors,
             ledger_error=parts.ledger.last_error,

@@ -31,6 +31,8 @@ class Outcome(StrEnum):
     """Remembered until it can be done."""
     REFUSED = "refused"
     """The provider said no."""
+    LOST = "lost"
+    """It was done, and what it brought went before anybody saw it."""
     PRECONDITION = "precondition"
     """The world has moved on since it was decided; nothing was done."""
     UNAVAILABLE = "unavailable"

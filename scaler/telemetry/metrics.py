@@ -135,6 +135,9 @@ class _FleetCollector(Collector):
 
 
 def _sources(readout: Readout) -> Iterator[Metric]:
+    yield _gauge(
+        "headrace_journal_available", "1 while turns are durable; else no launches.", float(readout.journal_ok)
+    )
     yield _gauge("headrace_ledger_available", "1 while the ledger answers.", float(readout.ledger_ok))
     yield _counter("headrace_ledger_errors", "Readings of the ledger that failed.", readout.ledger_errors)
     away = GaugeMetricFamily("headrace_pool_failed_lists", "Lists in a row that a pool has failed.", labels=["pool"])

@@ -25,6 +25,8 @@ class Readout:
     snapshot: Snapshot | None = None
     plan: Plan | None = None
     stats: LedgerStats | None = None
+    journal_ok: bool = True
+    """A crash would lose nothing of the last turn; else nothing is launched."""
     ledger_ok: bool = False
     ledger_errors: int = 0
     ledger_error: str | None = None

@@ -11,11 +11,19 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from scaler.cli import app
-from scaler.config.last_good import save_last_good
+from scaler.commands.doctor_checks.base import Level
+from scaler.commands.doctor_checks.http_probes import Heard
+from scaler.commands.doctor_checks.local_controller import controller
+from scaler.commands.doctor_checks.local_world import LocalWorld
+from scaler.commands.explain import explain_decisions
+from scaler.config.last_good import load_at_start, save_last_good
 from scaler.ledger.registry import open_ledger
 from scaler.model.work import ReleaseReason
 from scaler.runtime.daemon import state_files
-from tests.builders.daemon import Place, a_place
+from scaler.runtime.status import status_json
+from scaler.telemetry.readout import Readout
+from tests.builders.clock import FakeClock
+from tests.builders.daemon import Place, a_place, eventually
 from tests.builders.fleet_yaml import a_cluster_fleet, text_of
 from tests.builders.ledger import groups, identity, lease_all, release_of, settings
 from tests.builders.valkey_server import free_port, valkey_server
@@ -211,6 +219,50 @@ def test_a_worker_that_is_not_installed_and_records_that_cannot_be_read(place: P
     assert result.exit_code == 1
     assert "its command 'no-such-worker' is no program that can be run" in result.stdout
     assert "1 records cannot be read" in result.stdout
+
+
+def test_workers_that_die_at_once_are_refusals_that_explain_and_doctor_tell_of(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = yaml.safe_load(place.file.read_text())
+    pool = body["spec"]["stages"][0]["pools"][0]
+    pool["provider"]["command"] = ["/bin/sh", "-c", "echo no GPU here; exit 1"]
+    place.write_text(yaml.safe_dump(body))
+    process = place.start()
+    offering = eventually(lambda: _refused(process.status()))
+    assert offering["refused_because"].endswith("replicas in a row went before they were ready")
+    launched = list(place.logs.iterdir())
+    found = lines(doctor(place, "--json"))
+    level, told, remedy = found["pool pool"]
+    assert (level, told.partition(": ")[2]) == ("warn", offering["refused_because"])
+    assert remedy.endswith(f"{place.logs}")
+    assert offering["refused_because"] in said(found, "decision of stage rollout")
+    assert explain_decisions(process.url, 50, as_json=False) == 0
+    assert "went before" in capsys.readouterr().out
+    assert len(launched) < 10
+    assert {each.read_text() for each in launched} == {"no GPU here\n"}
+
+
+@pytest.mark.parametrize("written", [True, False])
+async def test_a_journal_that_cannot_be_written_fails(place: Place, written: bool) -> None:
+    files = state_files(place.file)
+    told = status_json(Readout(leading=True, journal_ok=written), now_s=0.0, address="", config={}, decisions=())
+    world = LocalWorld(
+        path=place.file,
+        start=load_at_start(place.file, files.last_good),
+        files=files,
+        leader="1",
+        heard=Heard(url="http://here", status=told),
+        clock=FakeClock(),
+    )
+    failed = [line.about for line in await controller(world) if line.level is Level.FAIL]
+    assert failed == ([] if written else [f"journal {files.journal}"])
+
+
+def _refused(status: Any) -> Any:
+    stages = status.get("stages") or ()
+    offerings = [each for stage in stages for pool in stage["pools"] for each in pool["offerings"]]
+    return next((each for each in offerings if each["refusals"]), None)
 
 
 def test_notice_files_that_are_none_are_told(place: Place) -> None:

@@ -1,5 +1,6 @@
 """Where launches go and who leaves: offerings, room, spend, victims."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -81,6 +82,21 @@ def test_a_launch_goes_where_it_should(offerings: list[Any], expected: list[str]
 
     assert launched(plan) == expected
     assert clamped(plan) == ([] if expected else ["no_offering 1 -> 0"])
+
+
+def test_a_decision_without_an_offering_says_in_whose_words_they_were_refused() -> None:
+    words = "3 replicas in a row went before they were ready"
+    offerings: list[Any] = [
+        replace(refused(CHEAP, 1), refused_because=words),
+        replace(refused(DEAR, 901), refused_because="old"),
+    ]
+
+    def told(*there: Any) -> str:
+        spec = a_fleet_spec(2, pools=[_spec_of(list(there))])
+        return planned(a_world_of(pools=[a_pool_view("pool", *there)]), spec).stages[0].reason.message
+
+    assert told(offerings[0]).endswith(f"; {CHEAP.offering_id}: {words}")
+    assert words not in told(*offerings), "the other one may be asked again"
 
 
 def _spec_of(offerings: list[Any]) -> Any:

@@ -38,8 +38,18 @@ def test_replicas_that_keep_dying_before_they_are_ready_are_refusals_until_one_l
     memory.lost("pool", ID, 3.0, was_ready=False)
     memory.launched("pool", ID)
     assert (_view(memory).refusals, _view(memory).refused_at_s) == (1, 3.0), "to start is no success here"
+    assert _view(memory).refused_because == "3 replicas in a row went before they were ready"
     memory.became_ready("pool", ID)
     assert _view(memory).refusals == 0
+
+
+def test_replicas_that_were_launched_together_and_died_together_are_one_refusal() -> None:
+    memory = OfferingMemory()
+    for at_s, asked_at_s in ((11.0, 10.0), (12.0, 10.0), (13.0, 10.0), (14.0, 10.0)):
+        memory.lost("pool", ID, at_s, was_ready=False, asked_at_s=asked_at_s)
+    assert (_view(memory).refusals, _view(memory).refused_at_s) == (1, 14.0)
+    memory.lost("pool", ID, 50.0, was_ready=False, asked_at_s=45.0)
+    assert _view(memory).refusals == 2
 
 
 def test_an_older_notice_does_not_take_back_a_newer_one() -> None:

@@ -214,6 +214,53 @@ async def test_a_refused_launch_is_over_and_remembered_until_one_succeeds(world:
         assert running.journal.intents() == ()
 
 
+async def test_replicas_that_go_before_they_are_ready_are_counted_once_whether_a_list_showed_them_or_not(
+    world: World,
+) -> None:
+    world.script.plans = [(a_launch("t1"),), (a_launch("t2"),), (), (a_launch("t3"),), (), (a_launch("t4"),)]
+    async with a_controller(world) as running:
+        await running.turn()
+        world.pool.instances.clear()
+        await running.turn()
+        assert running.phases == {}, "t1 was never seen"
+        await running.turn()
+        assert running.phases == {"r-i-2": ReplicaPhase.LAUNCHING}
+        world.pool.instances.clear()
+        await running.turn()
+        offering = running.snapshot.stages[0].pools[0].offerings[0]
+        assert offering.refusals == 0, "two are ordinary interruptions"
+        world.pool.instances.clear()
+        await running.turn()
+        offering = running.snapshot.stages[0].pools[0].offerings[0]
+        assert offering.refused_because == "3 replicas in a row went before they were ready"
+        await running.turn()
+        world.pool.instances.clear()
+        await running.turn()
+        offering = running.snapshot.stages[0].pools[0].offerings[0]
+        assert (offering.refusals, offering.refused_because[0]) == (2, "4"), "the row goes on, and so does the back-off"
+        await running.turn()
+        lost = [
+            each["subject"]
+            for turn in running.journal.decisions(9)
+            for each in turn["outcomes"]
+            if each["outcome"] == "lost"
+        ]
+        assert sorted(lost) == ["t1", "t3", "t4"], "explain says so"
+
+
+async def test_a_launch_whose_pool_was_away_meanwhile_is_held_against_no_offering(world: World) -> None:
+    world.script.plans = [(a_launch("t1"), a_launch("t2"), a_launch("t3"))]
+    async with a_controller(world) as running:
+        await running.turn()
+        world.pool.away = True
+        await running.turn()
+        world.pool.away = False
+        world.pool.instances.clear()
+        await running.turn()
+        assert running.phases == {}
+        assert running.snapshot.stages[0].pools[0].offerings[0].refusals == 0
+
+
 async def test_a_drain_is_told_to_the_ledger_on_the_ledgers_clock(world: World) -> None:
     world.pool.put(an_instance("i"))
     world.ledger.put(a_worker("i", leases=2))

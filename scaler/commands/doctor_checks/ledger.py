@@ -92,7 +92,11 @@ def _workers(reading: LedgerReading) -> Iterator[Line]:
     here = [each for each in reading.workers if not each.gone]
     heard = [each for each in here if now_s - each.last_seen_at_s <= _SILENT_WORKER_S]
     if not here:
-        yield warn("workers", "none has registered with the ledger", "see that they start, and name this store and job")
+        yield warn(
+            "workers",
+            "none has registered with the ledger",
+            "see that they start, by what they print, and name this store and job",
+        )
     elif not heard:
         yield warn("workers", f"all {len(here)} have been silent for a minute", "see their logs")
     else:

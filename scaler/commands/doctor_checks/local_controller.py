@@ -45,7 +45,7 @@ async def controller(world: LocalWorld) -> Sequence[Line]:
             lines.append(fail(f"state folder {folder}", "may not be written", "allow it, or set HEADRACE_STATE_DIR"))
     else:
         lines = [ok(about, f"process {world.leader} leads")]
-    return [*lines, *http_probes.lines_of(world.heard, world.leader is not None), *_identity(world)]
+    return [*lines, *http_probes.lines_of(world.heard, world.leader is not None), *_identity(world), *_journal(world)]
 
 
 def _identity(world: LocalWorld) -> Iterator[Line]:
@@ -54,6 +54,13 @@ def _identity(world: LocalWorld) -> Iterator[Line]:
     if told is not None and told != name:
         why = f"the controller there is of fleet {told}, not of {name}"
         yield fail(world.heard.url, why, "give each fleet an address of its own (spec.http.listen)")
+
+
+def _journal(world: LocalWorld) -> Iterator[Line]:
+    told = (world.status or {}).get("sources", {}).get("journal", {})
+    if told.get("ok") is False:
+        found = "cannot be written; until it can, drains go on and nothing is launched"
+        yield fail(f"journal {world.files.journal}", found, "make room on its disk; see journal_away in the log")
 
 
 async def decisions(world: LocalWorld) -> Sequence[Line]:

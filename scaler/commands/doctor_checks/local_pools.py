@@ -30,7 +30,7 @@ async def pools(world: LocalWorld) -> Sequence[Line]:
         line
         for name, (_, each) in settings.items()
         if isinstance(each, LocalPoolSettings)
-        for line in (*_pool(name, each, offerings[name]), *_as_told(name, told.get(name, {}), world.status or {}))
+        for line in (*_pool(name, each, offerings[name]), *_as_told(name, each, told.get(name, {}), world.status or {}))
     ]
 
 
@@ -55,7 +55,11 @@ def _pool(name: str, settings: LocalPoolSettings, offerings: Sequence[str]) -> I
         yield fail(about, f"cannot be listed: {error}", "mend or remove that file")
         return
     running = sum(record.alive and record.pool == name for record in listed.records)
-    yield ok(about, f"can be listed: {running} running in {state.root}; offers {', '.join(offerings)}")
+    yield ok(
+        about,
+        f"can be listed: {running} running in {state.root}; offers {', '.join(offerings)}; "
+        f"its workers' own output lies in {state.logs}",
+    )
     if listed.skipped:
         yield warn(about, f"{listed.skipped} records cannot be read", f"look into {state.instances}")
     nothing = [offering for offering in offerings if capacity.get(offering) == 0]
@@ -63,7 +67,9 @@ def _pool(name: str, settings: LocalPoolSettings, offerings: Sequence[str]) -> I
         yield warn(about, f"no capacity now for {', '.join(nothing)}", f"it is what {state.capacity_file} says")
 
 
-def _as_told(name: str, told: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[Line]:
+def _as_told(
+    name: str, settings: LocalPoolSettings, told: Mapping[str, Any], status: Mapping[str, Any]
+) -> Iterator[Line]:
     about = f"pool {name}"
     if told.get("refused_reason"):
         yield fail(about, f"refused: {told['refused_reason']}", "as it says; the controller looks again by itself")
@@ -72,8 +78,10 @@ def _as_told(name: str, told: Mapping[str, Any], status: Mapping[str, Any]) -> I
         yield fail(about, f"the controller has failed to list it {failed} times in a row", "see pool_away in its log")
     for offering in told.get("offerings", ()):
         if offering["refusals"]:
-            found = f"{offering['offering']} was refused {offering['refusals']} times in a row"
-            yield warn(about, found, "nothing to do where capacity is short: it is tried again, later and later")
+            because = f": {offering['refused_because']}" if offering.get("refused_because") else ""
+            found = f"{offering['offering']} was refused {offering['refusals']} times in a row{because}"
+            remedy = "nothing to do where capacity is short: it is tried again, later and later; why workers die is in "
+            yield warn(about, found, f"{remedy}{StateDir(settings.state_dir).logs}")
 
 
 async def notices(world: LocalWorld) -> Sequence[Line]:
