@@ -63,7 +63,8 @@ def release(
     controller: Annotated[
         Path | None,
         typer.Option(
-            help="The controller's settings, for its region of AWS; instances are left alone without it.", readable=False
+            help="The controller's settings, for its region of AWS; instances are left alone without it.",
+            readable=False,
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be taken away.")] = False,

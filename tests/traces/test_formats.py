@@ -104,7 +104,10 @@ FAULTS: dict[str, tuple[str | bytes, str]] = {
     "a node that went twice": (EVENTS + "180000,remove,n1\n", ":6: remove of n1, which is not live"),
     "a live count that is none": (LIVE + "2021-12-11, 11:20:00, many\n", ":4: 'many' for the count is no whole number"),
     "a live count of an impossible day": (LIVE + "2021-13-11, 11:20:00, 3\n", ":4: '2021-13-11T11:20:00' is no date"),
-    "a live row in other digits": (LIVE + "2021-12-11, 11:2\u0660:00, 3\n", ":4: '2021-12-11, 11:2\u0660:00, 3' is no row"),
+    "a live row in other digits": (
+        LIVE + "2021-12-11, 11:2\u0660:00, 3\n",
+        ":4: '2021-12-11, 11:2\u0660:00, 3' is no row",
+    ),
     "a live row that is none": (LIVE + "11:20:00, 3\n", ":4: '11:20:00, 3' is no row"),
     "live counts out of order": (LIVE + "2021-12-11, 11:14:50, 3\n", ":4: its time is not after that of line 3"),
     "a segment that is none": (SEGMENTS + "[]\n", ":5: '[]' is no segment"),
