@@ -94,7 +94,7 @@ def _device_requests(spec: Json) -> Mapping[str, int]:
 
 
 def _whole(quantity: Any) -> int:
-    return int(quantity) if str(quantity).isascii() and str(quantity).isdigit() else 0
+    return int(quantity) if str(quantity).isdigit() else 0
 
 
 def trainer_node(node: NodeFacts) -> TrainerNode:

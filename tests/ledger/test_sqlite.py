@@ -5,6 +5,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,18 @@ def test_a_ledger_of_another_schema_is_refused_with_what_to_do(path: Path) -> No
 
     with pytest.raises(LedgerRefused, match=r"schema is version 1, .* knows version 2: .* begin a new ledger"):
         open_path(path, "job")
+
+
+def test_a_unit_is_named_in_ascii_digits_only(path: Path) -> None:
+    ledger = begin(path)
+    (lease,) = lease_all(ledger, "w1", 1)
+    name = lease.unit.unit_id.replace("/0", "/\u0660")
+    commit = commit_of(lease)
+    misnamed = replace(commit, unit_id=name, sample=replace(commit.sample, unit_id=name))
+
+    assert ledger.heartbeat("w1", [replace(beat_of(lease), unit_id=name)], READY, TTL_S).lost == (name,)
+    assert ledger.commit("w1", [misnamed]) == (CommitOutcome.REFUSED,)
+    assert ledger.commit("w1", [commit]) == (CommitOutcome.COMMITTED,)
 
 
 # --- writers ----------------------------------------------------------------------------------------------------------

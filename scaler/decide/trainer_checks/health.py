@@ -127,7 +127,7 @@ def _usual(case: Case, node: TrainerNode) -> Shape:
 
 def _quantity(node: TrainerNode, resource: str) -> int:
     text = node.allocatable.get(resource, "0")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return int(text) if text.isdigit() else 0
 
 
 def _hot_spares(case: Case) -> Iterator[Found]:
