@@ -17,7 +17,8 @@ bench = typer.Typer(
 )
 app.add_typer(bench, name="bench")
 
-FleetFile = Annotated[Path, typer.Option("--file", "-f", help="RolloutFleet YAML.")]
+# readable=False: a file that cannot be read is told by the command, in one line like every other fault.
+FleetFile = Annotated[Path, typer.Option("--file", "-f", help="RolloutFleet YAML.", readable=False)]
 LedgerArg = Annotated[str, typer.Argument(help="Ledger URL, or the path of a SQLite ledger.")]
 ReportArg = Annotated[Path | None, typer.Option(help="Write an HTML page with pictures.", metavar="FILE.html")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -61,7 +62,10 @@ def release(
     kubeconfig: Annotated[Path | None, typer.Option(help="KUBECONFIG, or ~/.kube/config, if left out.")] = None,
     controller: Annotated[
         Path | None,
-        typer.Option(help="The controller's settings, for its region of AWS; instances are left alone without it."),
+        typer.Option(
+            help="The controller's settings, for its region of AWS; instances are left alone without it.",
+            readable=False,
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be taken away.")] = False,
 ) -> None:
@@ -82,7 +86,12 @@ def doctor(
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="The fleet's namespace.")] = "default",
     file: Annotated[
         Path | None,
-        typer.Option("--file", "-f", help="RolloutFleet YAML; with a NAME the settings of the cluster's controller."),
+        typer.Option(
+            "--file",
+            "-f",
+            help="RolloutFleet YAML; with a NAME the settings of the cluster's controller.",
+            readable=False,
+        ),
     ] = None,
     kubeconfig: Annotated[
         Path | None, typer.Option(help="KUBECONFIG, or ~/.kube/config, if left out; else the pod's own account.")
@@ -107,7 +116,8 @@ def top(
         str | None, typer.Option(help="Address of the controller's HTTP API; http://127.0.0.1:9090 if left out.")
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", "-f", help="RolloutFleet YAML, for the address that it names.")
+        Path | None,
+        typer.Option("--file", "-f", help="RolloutFleet YAML, for the address that it names.", readable=False),
     ] = None,
     fleet: Annotated[str | None, typer.Option(help="Of a cluster's controller: NAMESPACE.NAME.")] = None,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two frames.")] = 1.0,
@@ -133,7 +143,9 @@ def node_agent(
 
 @app.command()
 def demo(
-    trace: Annotated[Path | None, typer.Option(help="Capacity trace; the shipped synthetic one by default.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Capacity trace; the shipped synthetic one by default.", readable=False)
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of prompts, weights and interruptions.")] = 0,
     summary: Annotated[Path | None, typer.Option(help="Write the figures as JSON.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the run (PNG or SVG).")] = None,
@@ -151,7 +163,9 @@ def demo(
 
 
 @app.command()
-def validate(file: Annotated[Path, typer.Argument(help="YAML of kind RolloutFleet or Controller.")]) -> None:
+def validate(
+    file: Annotated[Path, typer.Argument(help="YAML of kind RolloutFleet or Controller.", readable=False)],
+) -> None:
     """Check the YAML of fleets, or of a cluster's controller: one line a fault, exit code 2 if any."""
     from scaler.commands.validate import validate_file
 
@@ -363,7 +377,9 @@ def tune(
     storage: Annotated[
         str | None, typer.Option(help="Share the search: journal:FILE, sqlite:///FILE or another database.")
     ] = None,
-    fleet: Annotated[Path | None, typer.Option(help="RolloutFleet YAML to put the policy into.")] = None,
+    fleet: Annotated[
+        Path | None, typer.Option(help="RolloutFleet YAML to put the policy into.", readable=False)
+    ] = None,
     ignore_dips: DipsFlag = False,
     jobs: JobsOption = 1,
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,

@@ -8,7 +8,9 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from scaler.config.faults import one_line
 from scaler.ledger.audit import audit
 from scaler.ledger.audit_report import LOST, AuditReport, Fault
 from scaler.ledger.contract import LedgerRefused, LedgerUnavailable
@@ -19,7 +21,7 @@ SHOWN = 50
 
 
 def audit_ledger(ledger: str, job: str, *, as_json: bool) -> int:
-    """Audit and print. 0: clean; 1: something is wrong; 2: no such ledger; 3: it does not answer."""
+    """Audit and print. 0: clean; 1: something is wrong; 2: no such ledger, or it cannot be read; 3: it does not answer."""
     url = ledger if "://" in ledger else f"sqlite://{Path(ledger).resolve()}"
     if url.startswith("sqlite://") and not Path(url.removeprefix("sqlite://")).is_file():
         print(f"{ledger}: no such ledger", file=sys.stderr)
@@ -27,10 +29,10 @@ def audit_ledger(ledger: str, job: str, *, as_json: bool) -> int:
     try:
         report = audit(open_for_reading(url, job))
     except LedgerRefused as error:
-        print(f"{ledger}: {error}", file=sys.stderr)
+        print(one_line(f"{ledger}: {error}"), file=sys.stderr)
         return 2
     except LedgerUnavailable as error:
-        print(f"{ledger}: {error}", file=sys.stderr)
+        print(one_line(f"{ledger}: {error}"), file=sys.stderr)
         return 3
     if as_json:
         print(json.dumps(as_dict(report), indent=1))
@@ -73,7 +75,9 @@ def _print(report: AuditReport) -> None:
         return
     table = Table("fault", "unit or group", "event", "what")
     for finding in report.findings[:SHOWN]:
-        table.add_row(finding.fault, finding.subject, "" if finding.seq is None else str(finding.seq), finding.message)
+        seq = "" if finding.seq is None else str(finding.seq)
+        # As text, not markup: what is in a damaged store may be anything.
+        table.add_row(finding.fault, Text(one_line(finding.subject)), seq, Text(one_line(finding.message)))
     console.print(table)
     if len(report.findings) > SHOWN:
         console.print(f"... and {len(report.findings) - SHOWN} more; --json shows all")

@@ -49,7 +49,7 @@ def _policies(policy: str) -> list[str]:
 
 def _fleet(size: str) -> tuple[int, int]:
     replicas, _, offerings = size.partition("x")
-    if not (replicas.isdecimal() and offerings.isdecimal() and int(replicas) and int(offerings)):
+    if not (size.isascii() and replicas.isdecimal() and offerings.isdecimal() and int(replicas) and int(offerings)):
         raise ValueError(f"{size!r} is no size; write it like 1000x40, replicas by offerings")
     return int(replicas), int(offerings)
 

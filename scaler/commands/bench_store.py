@@ -123,7 +123,7 @@ class SqliteFloor(PlainSqliteFloor):
 
         super().__init__(url)
         path = Path(url.removeprefix("sqlite://")).with_name(self.NAME)
-        self._turn = Sidecar(path.with_name("raw.db.fence"), _TURN_S).turn
+        self._turn = Sidecar(path.with_name("raw.db.fence"), path.with_name("raw.db.desk") / "turn", _TURN_S).turn
         self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.execute("SELECT count(*) FROM raw").fetchone()  # opens the log
         self._log = os.open(path.with_name("raw.db-wal"), os.O_RDWR | os.O_CLOEXEC)

@@ -39,7 +39,7 @@ def _store_url(url: str) -> str:
         password, host, _ = parts.password, parts.hostname, parts.port
     except ValueError as error:
         raise refusal(f"{shown(url)} is no address: {error}", "write it like valkey://host:6379/0") from None
-    if parts.scheme not in ("valkey", "valkeys") or not host or not re.fullmatch(r"(/\d*)?", parts.path):
+    if parts.scheme not in ("valkey", "valkeys") or not host or not re.fullmatch(r"(/[0-9]*)?", parts.path):
         raise refusal(f"{shown(url)} is no address of a Valkey store", "write it like valkey://host:6379/0")
     if password:
         raise refusal(

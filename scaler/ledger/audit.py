@@ -1,7 +1,15 @@
 """Prove from a ledger's history that nothing was lost, doubled, fenced wrongly or trained twice.
 
 Judges from the recorded history, and at its end compares what follows from it with the units that the store really
-holds. It shares no code with the engines, neither transitions nor rules: it is the second opinion.
+holds, and looks whether the sample of each committed unit is there and decodes. Before all that the store checks itself
+where it can (an SQLite file; a server has done so when it started). It shares no code with the engines, neither
+transitions nor rules: it is the second opinion.
+
+A store that cannot be read is no verdict but `LedgerRefused`.
+
+What it cannot see: numbers that changed inside a sample in the store's own record (it has no checksum; an object above
+64 KiB has), samples of units that are consumed, prompts, journals of progress, and what is counted or told beside the
+history (statistics, workers, dead letters' errors).
 
 What is compacted away cannot be proved and is counted as such, never guessed. Units that somebody changes while the
 audit runs are left out of the final comparison, so that a live ledger can be audited.
@@ -14,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from scaler.ledger.audit_report import AuditReport, BatchTrail, Facts, Fault, Finding, UnitTrail
-from scaler.ledger.contract import CensusEntry, Ledger, UnitState
+from scaler.ledger.contract import CensusEntry, Ledger, UnitState, legible
 from scaler.ledger.history import EventKind, HistoryEntry, HistoryEvent
 
 
@@ -50,11 +58,15 @@ class Auditor:
     def feed(self, events: Iterable[HistoryEvent]) -> None:
         """Take events, in order of their sequence numbers."""
         for event in events:
-            self._check_sequence(event)
-            self._events += 1
-            handler = self._handlers.get(event.kind)
-            if handler is not None:
-                handler(event)
+            with legible(f"event {event.seq}"):
+                self._feed(event)
+
+    def _feed(self, event: HistoryEvent) -> None:
+        self._check_sequence(event)
+        self._events += 1
+        handler = self._handlers.get(event.kind)
+        if handler is not None:
+            handler(event)
 
     @property
     def last_seq(self) -> int:
@@ -66,12 +78,17 @@ class Auditor:
         """What is wrong so far; `report` adds what only the end can show."""
         return self._findings
 
-    def compare(self, census: Iterable[CensusEntry], changed_after_seq: int) -> None:
-        """Hold the store's units against the history; units with events after `changed_after_seq` are left out."""
+    def compare(self, census: Iterable[CensusEntry], samples: Mapping[str, str], changed_after_seq: int) -> None:
+        """Hold the store's units and samples against the history; units with events after `changed_after_seq` are left out.
+
+        `samples` has the unit of every sample, and why it cannot be read, or ''.
+        """
         present: set[str] = set()
         for entry in census:
             present.add(entry.unit_id)
             self._compare_one(entry, changed_after_seq)
+            if entry.state is UnitState.COMMITTED:
+                self._check_sample(entry.unit_id, samples, changed_after_seq)
         for unit_id, unit in self._facts.units.items():
             if unit_id not in present and unit.last_seq <= changed_after_seq:
                 self._check_absent(unit_id, unit)
@@ -316,6 +333,12 @@ class Auditor:
             if held != unit.fence:
                 self._fault(Fault.FENCE_BROKEN, entry.unit_id, None, f"history says {unit.fence}, the store has {held}")
 
+    def _check_sample(self, unit_id: str, samples: Mapping[str, str], changed_after_seq: int) -> None:
+        unit = self._facts.units.get(unit_id)
+        fault = samples.get(unit_id, "it is not in the store")
+        if fault and (unit is None or unit.last_seq <= changed_after_seq):
+            self._fault(Fault.SAMPLE_LOST, unit_id, None, f"its sample cannot be read: {fault}")
+
     def _check_absent(self, unit_id: str, unit: UnitTrail) -> None:
         if unit.state not in _FINAL:
             fault = Fault.SAMPLE_LOST if unit.state is UnitState.COMMITTED else Fault.UNIT_LOST
@@ -347,18 +370,32 @@ def _fence(entry: HistoryEntry) -> tuple[int, int]:
 
 
 def audit(ledger: Ledger) -> AuditReport:
-    """Audit an open ledger; reads its whole history, then every unit it holds."""
+    """Audit an open ledger: has it check itself, reads its whole history, then every unit and sample it holds.
+
+    Raises:
+        LedgerRefused: it is damaged, so that it cannot be read as a ledger.
+        LedgerUnavailable: it does not answer.
+    """
+    ledger.check()
     auditor = Auditor()
     auditor.feed(events_of(ledger, 0))
     before = auditor.last_seq
-    census = list(ledger.census())
+    with legible("its units and samples"):
+        census = list(ledger.census())
+        samples = {sample.unit_id: sample.fault for sample in ledger.samples()}
     auditor.feed(events_of(ledger, before))
-    auditor.compare(census, before)
-    return auditor.report()
+    with legible("its units"):
+        auditor.compare(census, samples, before)
+        return auditor.report()
 
 
 def events_of(ledger: Ledger, after_seq: int = 0) -> Iterator[HistoryEvent]:
-    """All events after a sequence number, page by page."""
-    while page := ledger.history(after_seq):
+    """All events after a sequence number, page by page; `LedgerRefused` where they cannot be read."""
+    while page := _page(ledger, after_seq):
         yield from page
         after_seq = page[-1].seq
+
+
+def _page(ledger: Ledger, after_seq: int) -> Sequence[HistoryEvent]:
+    with legible(f"history after event {after_seq}"):
+        return ledger.history(after_seq)

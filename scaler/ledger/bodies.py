@@ -21,6 +21,7 @@ from typing import Any, Protocol, cast
 
 from safetensors import SafetensorError, deserialize
 
+from scaler.ledger.contract import LedgerRefused, legible
 from scaler.model.work import FinishReason, Progress, Sample, VersionSpan
 
 INLINE_BYTES = 64 * 1024
@@ -159,6 +160,22 @@ def decode_sample(unit_id: str, body: bytes) -> Sample:
         reward=float(facts["reward"]) if "reward" in facts else None,
         generation_s=float(facts["generation_s"]) if "generation_s" in facts else None,
     )
+
+
+def sample_fault(store: ObjectStore | None, unit_id: str, record: bytes) -> str:
+    """Why the sample in a record cannot be read; empty where it can. Numbers that changed inside it do not show."""
+    try:
+        body = unpack(store, record)
+        key = object_key(record)
+        if key is not None and hashlib.sha256(body).hexdigest() != key:
+            return "its object is another than was written"
+        with legible("it"):
+            decode_sample(unit_id, body)
+    except KeyError:
+        return "its object is missing"
+    except (ValueError, OSError, LedgerRefused) as error:
+        return str(error)
+    return ""
 
 
 def _encode_journal(

@@ -18,7 +18,9 @@ Errors: `LedgerUnavailable` where the store does not answer (nothing is known ab
 repeated), `LedgerRefused` where the store must not be used or is full, `StaleEpoch` where the caller has been succeeded.
 """
 
+import struct
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -52,6 +54,19 @@ class LedgerRefused(LedgerError):
 
 class StaleEpoch(LedgerError):
     """A newer trainer or controller has taken over; the caller must stop."""
+
+
+_STUMBLES = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, struct.error)
+"""What code raises over bytes that are not what it wrote; undecodable text and broken JSON are `ValueError`s."""
+
+
+@contextmanager
+def legible(what: str) -> Iterator[None]:
+    """For those who only read a store, which may be damaged: what cannot be made out there is `LedgerRefused`."""
+    try:
+        yield
+    except _STUMBLES as error:
+        raise LedgerRefused(f"{what} cannot be read: {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +152,15 @@ class CensusEntry:
     unit_id: str
     state: UnitState
     fencing_token: FencingToken | None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSample:
+    """Of a sample as the store holds it now: whose it is, and whether it can be read."""
+
+    unit_id: str
+    fault: str = ""
+    """Why it cannot be read; empty where it can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +293,17 @@ class Ledger(Protocol):
         """Every unit the store holds; consistent only while nobody writes."""
         ...
 
+    def check(self) -> None:
+        """Have the store look itself over, where it can: `LedgerRefused` says what is damaged."""
+        ...
+
+    def samples(self) -> Iterator[HeldSample]:
+        """The samples of committed units, each read and decoded; those of other units may be among them.
+
+        Consistent only while nobody writes.
+        """
+        ...
+
     def compact(self) -> int:
         """Drop history beyond `settings.history_events`, and bodies of final units; keep watermarks of ids."""
         ...
@@ -286,6 +321,7 @@ __all__ = [
     "Control",
     "DeadLetter",
     "DropReason",
+    "HeldSample",
     "LeaseReply",
     "Ledger",
     "LedgerError",
@@ -294,4 +330,5 @@ __all__ = [
     "Release",
     "StaleEpoch",
     "UnitState",
+    "legible",
 ]

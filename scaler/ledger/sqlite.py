@@ -9,9 +9,9 @@ Policy
 * Several jobs may share a file; they share nothing but its lock.
 * The store's clock is this machine's. The file must lie on a local disk: SQLite's locks do not hold on network file
   systems, which is why a cluster uses another engine.
-* Beside `ledger.db` lie `ledger.db.fence` (see `_sqlite.sidecar`), the pipe `ledger.db.fence.turn` on which writers wake
-  each other, `ledger.db.desk` (calls that wait; worth nothing without their clients), and `ledger.db.objects` (bodies
-  above 64 KiB). A backup is the database (by `VACUUM INTO`, or SQLite's backup) and the objects, without the rest.
+* Beside `ledger.db` lie `ledger.db.fence` (see `_sqlite.sidecar`), `ledger.db.desk` (calls that wait, and the pipes on
+  which clients wake each other; worth nothing without them), and `ledger.db.objects` (bodies above 64 KiB). A backup is
+  the database (by `VACUUM INTO`, or SQLite's backup) and the objects, without the rest.
 
 Choices that the contract leaves open
 * A unit too stale to be trained on ends its group at the first call that shows it (`_sqlite.groups`); a sample committed
@@ -38,6 +38,7 @@ from scaler.ledger.contract import (
     CommitOutcome,
     Control,
     DeadLetter,
+    HeldSample,
     LeaseReply,
     LedgerRefused,
     Release,
@@ -216,6 +217,14 @@ class SqliteLedger:
     def census(self) -> Iterator[CensusEntry]:
         """See `Ledger.census`."""
         return reading.census(self._store)
+
+    def check(self) -> None:
+        """See `Ledger.check`."""
+        reading.check(self._store)
+
+    def samples(self) -> Iterator[HeldSample]:
+        """See `Ledger.samples`."""
+        return reading.samples(self._store)
 
     def compact(self) -> int:
         """See `Ledger.compact`."""

@@ -29,7 +29,7 @@ from scaler.ledger._valkey.readings import (
     stats_of,
     workers_of,
 )
-from scaler.ledger._valkey.runs import commit_words, fence_bytes
+from scaler.ledger._valkey.runs import commit_words, fence_bytes, run_of
 from scaler.ledger._valkey.wire import (
     batch_of,
     control_of,
@@ -39,7 +39,7 @@ from scaler.ledger._valkey.wire import (
     lease_reply_of,
     status_text,
 )
-from scaler.ledger.bodies import FolderStore
+from scaler.ledger.bodies import FolderStore, sample_fault
 from scaler.ledger.contract import (
     Beat,
     CensusEntry,
@@ -47,6 +47,7 @@ from scaler.ledger.contract import (
     CommitOutcome,
     Control,
     DeadLetter,
+    HeldSample,
     LeaseReply,
     Ledger,
     Release,
@@ -59,6 +60,7 @@ from scaler.model.work import Batch, PolicyVersion, ReleaseReason, WorkUnit
 _OUTCOMES = {ord("c"): CommitOutcome.COMMITTED, ord("a"): CommitOutcome.ALREADY, ord("r"): CommitOutcome.REFUSED}
 _COMPACTED_AT_ONCE = 1000
 _SCANNED_AT_ONCE = 1000
+_SAMPLES_AT_ONCE = 100
 MAX_GROUP_SIZE = 4096
 """Lua hands at most some thousand words to one command."""
 
@@ -219,14 +221,16 @@ class ValkeyLedger:
 
     def census(self) -> Iterator[CensusEntry]:
         """Every unit the store holds."""
-        cursor, seen = b"0", set[bytes]()
-        while True:
-            cursor, flat = self._link.command("HSCAN", "u", cursor, "COUNT", _SCANNED_AT_ONCE)
-            found = {flat[i]: flat[i + 1] for i in range(0, len(flat), 2) if flat[i] not in seen}
-            seen |= found.keys()
-            yield from (census_entry(unit_id.decode(), record) for unit_id, record in found.items())
-            if cursor == b"0":
-                return
+        return (census_entry(unit_id, record) for unit_id, record in self._scan("u", _SCANNED_AT_ONCE))
+
+    def check(self) -> None:
+        """Nothing to do: a server has checked its files before it answers."""
+
+    def samples(self) -> Iterator[HeldSample]:
+        """Every sample the store holds."""
+        for first, text in self._scan("s", _SAMPLES_AT_ONCE):
+            for unit_id, record in run_of(first, text):
+                yield HeldSample(unit_id, sample_fault(self._objects, unit_id, record))
 
     def compact(self) -> int:
         """Drop old history and the units whose ends it told, then objects that no record names any more."""
@@ -241,6 +245,17 @@ class ValkeyLedger:
     def close(self) -> None:
         """Give up the connection."""
         self._link.close()
+
+    def _scan(self, table: str, at_once: int) -> Iterator[tuple[str, bytes]]:
+        """All of a hash, each field once."""
+        cursor, seen = b"0", set[bytes]()
+        while True:
+            cursor, flat = self._link.command("HSCAN", table, cursor, "COUNT", at_once)
+            found = {flat[i]: flat[i + 1] for i in range(0, len(flat), 2) if flat[i] not in seen}
+            seen |= found.keys()
+            yield from ((field.decode(), value) for field, value in found.items())
+            if cursor == b"0":
+                return
 
     def _delete_objects(self, names: Sequence[str]) -> None:
         if not names or self._objects is None:

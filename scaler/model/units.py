@@ -8,7 +8,7 @@ import re
 from datetime import UTC, datetime
 from decimal import Decimal
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _SECONDS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86400)}
 
 
@@ -36,13 +36,13 @@ def format_duration(seconds: float) -> str:
 
 def parse_ratio(text: str) -> float:
     """0.1 of "10%". Between 0 % and 100 %."""
-    if not re.fullmatch(r"\d+(?:\.\d+)?%", text) or not 0 <= float(text[:-1]) <= 100:
+    if not re.fullmatch(r"[0-9]+(?:\.[0-9]+)?%", text) or not 0 <= float(text[:-1]) <= 100:
         raise ValueError(f'{text!r} is no percentage; write it like "10%", from "0%" to "100%"')
     return float(Decimal(text[:-1]) / 100)
 
 
 def parse_usd(text: str) -> float:
     """A positive amount of USD of "41.50"."""
-    if not re.fullmatch(r"\d+(?:\.\d+)?", text) or not math.isfinite(float(text)):
+    if not re.fullmatch(r"[0-9]+(?:\.[0-9]+)?", text) or not math.isfinite(float(text)):
         raise ValueError(f'{text!r} is no amount of USD; write it like "41.50"')
     return float(text)

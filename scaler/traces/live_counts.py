@@ -8,7 +8,7 @@ import re
 from scaler.traces.text import Row, TraceText, sampled_trace
 from scaler.traces.trace import CapacityTrace
 
-_ROW = re.compile(r"(\d{4}-\d\d-\d\d),\s*(\d\d:\d\d:\d\d),\s*(\S*)")
+_ROW = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}),\s*([0-9]{2}:[0-9]{2}:[0-9]{2}),\s*(\S*)")
 
 
 def recognises(text: TraceText) -> bool:

@@ -78,7 +78,7 @@ def _add_row(text: TraceText, number: int, line: str, last_s: float, steps: dict
 
 def _seconds(text: TraceText, number: int, cell: str) -> float:
     try:
-        seconds = float(cell)
+        seconds = float(cell) if cell.isascii() else math.nan
     except ValueError:
         seconds = math.nan
     if not math.isfinite(seconds):

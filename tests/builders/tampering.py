@@ -11,6 +11,9 @@ from scaler.ledger._sqlite.schema import INDEX_BITS, PENDING, SEQ_BITS
 from scaler.ledger.history import EventKind, HistoryEntry, HistoryEvent
 from tests.builders.valkey_server import ValkeyServer
 
+_RUN_HEAD_OF_TWO = 3 + 2 * 4
+"""Bytes before the records, of two samples in one field."""
+
 
 class Tamperer(Protocol):
     """Changes the one job of a store behind its ledger's back."""
@@ -35,6 +38,14 @@ class Tamperer(Protocol):
 
     def set_fence_counter(self, unit_id: str, counter: int) -> None:
         """Another fence than the history tells."""
+        ...
+
+    def remove_sample(self, unit_id: str) -> None:
+        """Delete what holds its sample, which may hold others of its group too."""
+        ...
+
+    def garble_sample(self, unit_id: str) -> None:
+        """The same bytes in number, none of them as written."""
         ...
 
     def remove_event(self, seq: int) -> None:
@@ -68,6 +79,12 @@ class SqliteTamperer:
 
     def set_fence_counter(self, unit_id: str, counter: int) -> None:
         self._change("UPDATE units SET fence = ? WHERE uid = ?", counter, self._uid(unit_id))
+
+    def remove_sample(self, unit_id: str) -> None:
+        self._change("DELETE FROM samples WHERE uid = ?", self._uid(unit_id))
+
+    def garble_sample(self, unit_id: str) -> None:
+        self._change("UPDATE samples SET body = zeroblob(length(body)) WHERE uid = ?", self._uid(unit_id))
 
     def remove_event(self, seq: int) -> None:
         self._change("DELETE FROM history WHERE hid = ?", self._hid(seq))
@@ -121,6 +138,13 @@ class ValkeyTamperer:
 
     def set_fence_counter(self, unit_id: str, counter: int) -> None:
         self._edit(unit_id, 5, struct.pack("<d", counter))
+
+    def remove_sample(self, unit_id: str) -> None:
+        assert self._command("HDEL", "s", unit_id) == 1
+
+    def garble_sample(self, unit_id: str) -> None:
+        run = self._command("HGET", "s", unit_id)
+        self._command("HSET", "s", unit_id, run[:_RUN_HEAD_OF_TWO] + bytes(len(run) - _RUN_HEAD_OF_TWO))
 
     def remove_event(self, seq: int) -> None:
         assert self._command("XDEL", "x", f"{seq}-0") == 1

@@ -48,6 +48,7 @@ def test_a_bench_for_people_is_a_line_a_case(capsys: pytest.CaptureFixture[str])
         ("guess", "3x2", "no policy 'guess': all, "),
         ("static", "3", "'3' is no size"),
         ("static", "3x0", "'3x0' is no size"),
+        ("static", "3x\u0662", "'3x\u0662' is no size"),
         ("static", "-3x2", "'-3x2' is no size"),
         ("static", "", "'' is no size"),
     ],

@@ -1,9 +1,12 @@
 """`headrace validate`, `headrace schema`, the committed schema and the examples."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -39,6 +42,33 @@ def test_faults_are_lines_on_stderr_and_exit_code_2(tmp_path: Path) -> None:
     lines = path.read_text().splitlines()
     assert first.startswith(f"{path}:{lines.index('  interval: 5x') + 1}: spec.interval: '5x' is no duration (")
     assert second.startswith(f"{path}:{lines.index('  colour: red') + 1}: spec.colour: unknown key (")
+
+
+@pytest.mark.parametrize("command", [["validate"], ["run", "-f"], ["top", "--once", "-f"], ["demo", "--trace"]])
+def test_a_file_that_may_not_be_read_is_one_line_and_exit_code_2(
+    tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_bytes(text_of(a_fleet()))
+    forbid(path, monkeypatch)
+    result = CliRunner().invoke(app, [*command, str(path)])
+    (line,) = result.stderr.splitlines()
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert line.startswith(f"{path}: ")
+    assert "cannot be read: Permission denied" in line
+
+
+def forbid(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for another user after `chmod 000`; root may read it even so."""
+    may, open_file = os.access, Path.open
+
+    def refuse(self: Path, *args: Any, **kwargs: Any) -> Any:
+        if self == path:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+        return open_file(self, *args, **kwargs)
+
+    monkeypatch.setattr(os, "access", lambda name, mode: str(name) != str(path) and may(name, mode))
+    monkeypatch.setattr(Path, "open", refuse)
 
 
 def test_the_committed_schema_is_the_one_that_is_printed() -> None:

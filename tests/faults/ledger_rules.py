@@ -27,7 +27,7 @@ from tests.faults.tally import Tally
 from tests.faults.training_record import TrainingRecord
 from tests.faults.watch import Watch
 
-READS = frozenset({"stats", "workers", "history", "census", "dead_letters"})
+READS = frozenset({"stats", "workers", "history", "census", "check", "samples", "dead_letters"})
 _FENCED = frozenset({"take_batch", "take_more", "ack_batch", "publish", "report"})
 _LED = frozenset({"drain", "undrain", "release_worker"})
 

@@ -314,7 +314,8 @@ class LedgerMachine(RuleBasedStateMachine):
                 unit.state = entry.state
         self.check_counts(Counter(entry.state for entry in census.values()))
         self.auditor.feed(self.watcher.history(self.auditor.last_seq))
-        self.auditor.compare(census.values(), self.auditor.last_seq)
+        samples = {sample.unit_id: sample.fault for sample in self.watcher.samples()}
+        self.auditor.compare(census.values(), samples, self.auditor.last_seq)
         assert self.auditor.report().findings == ()
 
     def check_unit(self, unit_id: str, unit: Unit, state: UnitState) -> None:

@@ -163,6 +163,21 @@ def test_the_command_names_it_and_exits_with_1(store: Store, way: str) -> None:
     assert fault not in COUNTS or told[COUNTS[fault]] == 1
 
 
+SAMPLE_WAYS: dict[str, Callable[[Store], None]] = {
+    "removed": lambda store: store.tamper.remove_sample(COMMITTED),
+    "garbled": lambda store: store.tamper.garble_sample(COMMITTED),
+}
+
+
+@pytest.mark.parametrize("way", SAMPLE_WAYS)
+def test_samples_that_are_gone_or_cannot_be_read_are_lost(store: Store, way: str) -> None:
+    SAMPLE_WAYS[way](store)
+    code, told = audit_command(store)
+    # Both units of the group: they were committed together.
+    assert (code, told["ok"], told["units_lost"]) == (1, False, 2)
+    assert faults_of(told["findings"], COMMITTED.partition("/")[0]) == [(Fault.SAMPLE_LOST.value, True)] * 2
+
+
 def faults_of(findings: object, subject: str) -> Sequence[tuple[str, bool]]:
     assert isinstance(findings, list)
     return [(finding["fault"], subject in finding["subject"]) for finding in findings]

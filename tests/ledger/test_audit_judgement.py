@@ -1,5 +1,7 @@
 """The audit finds each way in which a history can be wrong, and nothing in one that is right."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from scaler.ledger.audit import Auditor
@@ -12,10 +14,18 @@ CONSUMED = [held("g.0/0", UnitState.CONSUMED), held("g.0/1", UnitState.CONSUMED)
 PENDING = [held("g.0/0"), held("g.0/1")]
 
 
-def judge(story: Story, census: list[CensusEntry], changed_after: int | None = None) -> AuditReport:
+def judge(
+    story: Story,
+    census: list[CensusEntry],
+    changed_after: int | None = None,
+    samples: Mapping[str, str] | None = None,
+) -> AuditReport:
+    """`samples` None: of each committed unit a good one."""
     auditor = Auditor()
     auditor.feed(story.events)
-    auditor.compare(census, story.events[-1].seq if changed_after is None else changed_after)
+    good = {entry.unit_id: "" for entry in census if entry.state is UnitState.COMMITTED}
+    last = story.events[-1].seq if changed_after is None else changed_after
+    auditor.compare(census, good if samples is None else samples, last)
     return auditor.report()
 
 
@@ -159,3 +169,22 @@ def test_a_beginning_that_no_compaction_accounts_for_is_a_gap() -> None:
     story = full_life()
     story.events = story.events[5:]
     assert Fault.HISTORY_GAP in {finding.fault for finding in judge(story, CONSUMED).findings}
+
+
+@pytest.mark.parametrize(
+    ("samples", "why"), [({}, "not in the store"), ({"g.0/0": "no safetensors"}, "no safetensors")]
+)
+def test_a_committed_unit_whose_sample_is_gone_or_cannot_be_read_has_lost_it(
+    samples: Mapping[str, str], why: str
+) -> None:
+    story, census = Story().put().run("g.0/0", "1.1"), [held("g.0/0", UnitState.COMMITTED), held("g.0/1")]
+    (finding,) = judge(story, census, samples=samples).findings
+    assert (finding.fault, finding.subject) == (Fault.SAMPLE_LOST, "g.0/0")
+    assert why in finding.message
+
+
+def test_a_sample_is_not_missed_where_its_unit_went_on_meanwhile_or_is_over() -> None:
+    story = Story().put().run("g.0/0", "1.1")
+    census = [held("g.0/0", UnitState.COMMITTED), held("g.0/1")]
+    assert judge(story, census, changed_after=1, samples={}).findings == ()
+    assert judge(full_life(), CONSUMED, samples={}).findings == ()

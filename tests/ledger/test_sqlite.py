@@ -1,9 +1,11 @@
 """What only the SQLite engine has: its file, its sidecar, its lock, its backups."""
 
+import fcntl
 import os
 import shutil
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,8 @@ from scaler.ledger._sqlite.transaction import Transaction
 from scaler.ledger.audit import audit
 from scaler.ledger.contract import CommitOutcome, LedgerRefused, LedgerUnavailable, StaleEpoch
 from scaler.ledger.history import EventKind
-from scaler.ledger.registry import open_ledger
-from scaler.ledger.sqlite import open_path, open_url
+from scaler.ledger.registry import open_for_reading, open_ledger
+from scaler.ledger.sqlite import SqliteLedger, open_path, open_url
 from tests.builders.ledger import (
     READY,
     TTL_S,
@@ -89,6 +91,18 @@ def test_a_ledger_of_another_schema_is_refused_with_what_to_do(path: Path) -> No
 
     with pytest.raises(LedgerRefused, match=r"schema is version 1, .* knows version 2: .* begin a new ledger"):
         open_path(path, "job")
+
+
+def test_a_unit_is_named_in_ascii_digits_only(path: Path) -> None:
+    ledger = begin(path)
+    (lease,) = lease_all(ledger, "w1", 1)
+    name = lease.unit.unit_id.replace("/0", "/\u0660")
+    commit = commit_of(lease)
+    misnamed = replace(commit, unit_id=name, sample=replace(commit.sample, unit_id=name))
+
+    assert ledger.heartbeat("w1", [replace(beat_of(lease), unit_id=name)], READY, TTL_S).lost == (name,)
+    assert ledger.commit("w1", [misnamed]) == (CommitOutcome.REFUSED,)
+    assert ledger.commit("w1", [commit]) == (CommitOutcome.COMMITTED,)
 
 
 # --- writers ----------------------------------------------------------------------------------------------------------
@@ -223,6 +237,61 @@ def test_a_restored_backup_voids_every_lease_that_it_remembers_and_every_one_tha
     assert audit(ledger).findings == ()
     ledger.close()
     assert open_path(path, "job").stats().store_epoch == 2
+
+
+def test_nothing_beside_a_ledger_in_use_is_a_pipe_that_a_copy_would_wait_on(path: Path) -> None:
+    left_by_an_earlier_build = path.with_name(f"{path.name}.fence.turn")
+    os.mkfifo(left_by_an_earlier_build)
+    ledger, other = begin(path), open_path(path, "job")
+    run_units(ledger, "w1", 2)
+
+    assert [found for found in path.parent.glob(f"{path.name}*") if found.is_fifo()] == []
+
+    ledger.close()
+    other.close()
+
+
+def test_a_writer_of_an_earlier_build_wakes_nobody_and_is_waited_for_even_so(path: Path) -> None:
+    """It has the pipe in another place; the lock is the same."""
+    ledger = begin(path)
+    holder = os.open(f"{path}.fence", os.O_RDWR)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    looks: list[bool] = []
+    release_at_the_third_look(ledger, looks, holder)
+
+    assert ledger.put_units(groups(1, first=5)) == 2
+    assert len(looks) == 3
+
+    os.close(holder)
+
+
+def release_at_the_third_look(ledger: SqliteLedger, looks: list[bool], holder: int) -> None:
+    turn = ledger._store._sidecar.turn
+    look = turn.try_lock
+
+    def counted() -> bool:
+        if len(looks) == 2:
+            fcntl.flock(holder, fcntl.LOCK_UN)
+        looks.append(look())
+        return looks[-1]
+
+    turn.try_lock = counted  # type: ignore[method-assign]
+
+
+def test_a_backup_by_sqlite_of_a_ledger_in_use_opens_clean_with_a_higher_epoch(path: Path, tmp_path: Path) -> None:
+    ledger = begin(path)
+    run_units(ledger, "w1", 2)
+    lease_all(ledger, "w1", 1)
+    copy = tmp_path / "copy.db"
+    back_up(path, copy)
+
+    assert audit(open_for_reading(f"sqlite://{copy}", "job")).findings == ()
+    restored = open_path(copy, "job")
+
+    stats = restored.stats()
+    assert (stats.store_epoch, stats.running, stats.buffered) == (2, 0, 2)
+    assert audit(restored).findings == ()
+    assert ledger.stats().store_epoch == 1
 
 
 def test_a_batch_of_lost_history_is_never_acknowledged_by_its_number(path: Path) -> None:

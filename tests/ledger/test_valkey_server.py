@@ -102,6 +102,8 @@ def test_a_declared_store_still_needs_functions_and_a_primary() -> None:
         "valkey://h:99999/0",
         "valkey://h:1/0?timeout_s=soon",
         "valkey://h:1/0?timeout_s=0",
+        "valkey://h:1/\u0663",
+        "valkey://h:1/0?timeout_s=\u0663",
     ],
 )
 def test_a_wrong_url_is_refused(url: str) -> None:

@@ -117,7 +117,7 @@ def group_commits(objects: ObjectStore, gids: Mapping[str, int], commits: Sequen
         if last is None or commit.fencing_token is not last[1] or name != last[0]:
             last = name, commit.fencing_token
             ones, records = packed.setdefault(last, ([], []))
-        place = int(index) if index.isdecimal() and len(index) <= _MOST_DIGITS else -1
+        place = int(index) if index.isascii() and index.isdecimal() and len(index) <= _MOST_DIGITS else -1
         record = _record(objects, commit)
         ones.append((at, place, len(commit.sample.tokens), commit.sample.oldest_version, len(record)))
         records.append((place, record))

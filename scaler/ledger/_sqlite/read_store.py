@@ -1,4 +1,7 @@
-"""A ledger file opened for reading: nothing is created, locked, raised or written, so that an audit leaves no trace."""
+"""A ledger file opened for reading: nothing is created, locked, raised or written, so that an audit leaves no trace.
+
+It may be damaged, that is what an audit asks: whatever cannot be made out in it is `LedgerRefused`.
+"""
 
 import sqlite3
 from collections.abc import Iterator
@@ -8,11 +11,17 @@ from scaler.ledger._sqlite import calls, schema
 from scaler.ledger._sqlite.store import Store, translated
 from scaler.ledger._sqlite.transaction import Transaction
 from scaler.ledger.bodies import FolderStore
-from scaler.ledger.contract import LedgerRefused
+from scaler.ledger.contract import LedgerRefused, legible
 
 
 class ReadStore(Store):
     """See the module's docstring; every write is refused."""
+
+    @contextmanager
+    def read(self) -> Iterator[Transaction]:
+        """One consistent reading."""
+        with _legible(), super().read() as tx:
+            yield tx
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
@@ -35,7 +44,7 @@ class ReadStore(Store):
 
     def _open(self, *, may_create: bool) -> None:
         del may_create
-        with translated():
+        with _legible(), translated():
             self._db = sqlite3.connect(
                 f"{self._path.absolute().as_uri()}?mode=ro",
                 uri=True,
@@ -57,3 +66,13 @@ class ReadStore(Store):
             known = ", ".join(sorted(jobs)) or "none"
             raise LedgerRefused(f"there is no job {self._job_name!r} in it; it has: {known}")
         return jobs[self._job_name]
+
+
+@contextmanager
+def _legible() -> Iterator[None]:
+    """Also what SQLite takes for a mistake in a statement: the tables that it names may be damaged."""
+    try:
+        with legible("the file"):
+            yield
+    except sqlite3.DatabaseError as error:
+        raise LedgerRefused(f"SQLite: {error}") from error

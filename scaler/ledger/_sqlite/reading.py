@@ -6,16 +6,21 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from scaler.ledger._sqlite.schema import BACKING_OFF, READY, SEQ_BITS, UNIT_STATES
+from scaler.ledger._sqlite.objects import UnitObjects
+from scaler.ledger._sqlite.samples import read_samples
+from scaler.ledger._sqlite.schema import BACKING_OFF, OPEN, READY, SEQ_BITS, TAKEN, UNIT_STATES
 from scaler.ledger._sqlite.store import Store
 from scaler.ledger._sqlite.transaction import Transaction, unit_id
-from scaler.ledger.contract import CensusEntry, DeadLetter
+from scaler.ledger.bodies import sample_fault
+from scaler.ledger.contract import CensusEntry, DeadLetter, HeldSample, LedgerRefused
 from scaler.ledger.history import EventKind, HistoryEntry, HistoryEvent
 from scaler.ledger.rules import admissible
 from scaler.model.job import LedgerStats, Phase, TokenCounts, TrainerReport
 from scaler.model.work import FencingToken
 
 _CENSUS_PAGE = 5000
+_SAMPLES_PAGE = 200
+"""Groups."""
 
 
 def stats(tx: Transaction) -> LedgerStats:
@@ -68,20 +73,56 @@ def dead_letters(tx: Transaction) -> tuple[DeadLetter, ...]:
 
 def census(store: Store) -> Iterator[CensusEntry]:
     """See `Ledger.census`. Read in pages, so that a long census does not keep the log from being folded back."""
-    after = -1
-    while page := _census_page(store, after):
-        for uid, name, state, store_epoch, fence, attempt in page:
-            token = FencingToken(store_epoch, fence) if attempt else None
-            yield CensusEntry(unit_id(name, uid), UNIT_STATES[state], token)
-        after = page[-1][0]
+    after, page = _census_page(store, -1)
+    while page:
+        yield from page
+        after, page = _census_page(store, after)
 
 
-def _census_page(store: Store, after: int) -> list[tuple[int, str, int, int, int, int]]:
+def _census_page(store: Store, after: int) -> tuple[int, list[CensusEntry]]:
+    """The last row read, and its units."""
     with store.read() as tx:
-        return tx.db.execute(
+        rows = tx.db.execute(
             "SELECT uid, name, state, store_epoch, fence, attempt FROM units WHERE uid > ? AND job = ? ORDER BY uid LIMIT ?",
             (after, tx.job, _CENSUS_PAGE),
         ).fetchall()
+        return rows[-1][0] if rows else after, [_census_entry(*row) for row in rows]
+
+
+def _census_entry(uid: int, name: str, state: int, store_epoch: int, fence: int, attempt: int) -> CensusEntry:
+    token = FencingToken(store_epoch, fence) if attempt else None
+    return CensusEntry(unit_id(name, uid), UNIT_STATES[state], token)
+
+
+def check(store: Store) -> None:
+    """See `Ledger.check`. SQLite's whole check: without the indexes it is hardly faster, most of it is reading the file."""
+    with store.read() as tx:
+        (found,) = tx.db.execute("PRAGMA integrity_check(1)").fetchone()
+    if found != "ok":
+        raise LedgerRefused(f"SQLite finds the file damaged: {' '.join(str(found).split())}")
+
+
+def samples(store: Store) -> Iterator[HeldSample]:
+    """See `Ledger.samples`. Read in pages as `census`; objects are read after their page, so one may be gone by then."""
+    before, (after, page) = -1, _samples_page(store, -1)
+    while after > before:
+        for whose, record in page:
+            yield HeldSample(whose, sample_fault(UnitObjects(store.objects, whose), whose, record))
+        before, (after, page) = after, _samples_page(store, after)
+
+
+def _samples_page(store: Store, after: int) -> tuple[int, list[tuple[str, bytes]]]:
+    """The last group read, and the records of some groups, by unit."""
+    records: list[tuple[str, bytes]] = []
+    with store.read() as tx:
+        groups = tx.db.execute(
+            f"SELECT gid, name FROM groups WHERE gid > ? AND job = ? AND state IN ({OPEN}, {READY}, {TAKEN})"
+            " ORDER BY gid LIMIT ?",
+            (after, tx.job, _SAMPLES_PAGE),
+        ).fetchall()
+        for gid, name in groups:
+            records += [(unit_id(name, uid), record) for uid, record in read_samples(tx, gid).items()]
+        return groups[-1][0] if groups else after, records
 
 
 def _backing_off(tx: Transaction) -> int:

@@ -30,10 +30,15 @@ _MAGIC = b"HRFENCE1"
 class Sidecar:
     """Opened once a client; `with sidecar.turn:` is a writer's turn."""
 
-    def __init__(self, path: Path, timeout_s: float) -> None:
+    def __init__(self, path: Path, pipe: Path, timeout_s: float) -> None:
+        """`pipe` is for the turnstile; its folder is made."""
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            self.turn = Turnstile(self._fd, path.with_name(path.name + ".turn"), timeout_s)
+            pipe.parent.mkdir(exist_ok=True)
+            self.turn = Turnstile(self._fd, pipe, timeout_s)
+            # Where earlier builds had the pipe: whoever copied `ledger.db*` waited on it for ever. Clients of such a
+            # build that have it open, or make it anew, get the lock all the same, without being woken.
+            path.with_name(path.name + ".turn").unlink(missing_ok=True)
         except OSError as error:
             raise LedgerUnavailable(f"{path}: {error.strerror}") from error
 

@@ -307,7 +307,8 @@ class Store:
 
     def _open(self, *, may_create: bool) -> None:
         with translated(), ExitStack() as stack:
-            self._sidecar = Sidecar(self._beside("fence"), self._busy_timeout_s)
+            # In a folder, which `cp ledger.db*` leaves out: reading from a pipe has no end.
+            self._sidecar = Sidecar(self._beside("fence"), self._beside("desk") / "turn", self._busy_timeout_s)
             stack.callback(self._sidecar.close)
             self._db = connect(self._path, self._busy_timeout_s, may_create=may_create)
             stack.callback(self._db.close)

@@ -200,7 +200,9 @@ class Transaction:
         for wanted in unit_ids:
             name, _, index = wanted.rpartition("/")
             gid = self.gid_of(name)
-            uids.append(None if gid is None or not index.isdecimal() else gid << INDEX_BITS | int(index))
+            uids.append(
+                None if gid is None or not (index.isascii() and index.isdecimal()) else gid << INDEX_BITS | int(index)
+            )
         return uids
 
 

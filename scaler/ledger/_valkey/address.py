@@ -85,19 +85,22 @@ def parse_url(url: str) -> Address:
             raise ValueError(f"unknown parameter {min(unknown)!r}; there are {', '.join(sorted(_PARAMETERS))}")
         if options.get("durability", "declared") != "declared":
             raise ValueError("durability can only be 'declared'")
-        if not float(options.get("timeout_s", "5")) > 0:
+        timeout_s, database = options.get("timeout_s", "5"), parts.path.strip("/") or "0"
+        if not (timeout_s.isascii() and database.isascii()):
+            raise ValueError("numbers are written with the digits 0 to 9")
+        if not float(timeout_s) > 0:
             raise ValueError("timeout_s must be above 0")
         return Address(
             host=parts.hostname or "127.0.0.1",
             port=parts.port or 6379,
-            db=int(parts.path.strip("/") or 0),
+            db=int(database),
             username=unquote(parts.username) if parts.username else None,
             password=unquote(parts.password) if parts.password else None,
             tls=parts.scheme == "valkeys",
             ca=options.get("ca"),
             declared_durable="durability" in options,
             objects=Path(options["objects"]) if "objects" in options else None,
-            timeout_s=float(options.get("timeout_s", "5")),
+            timeout_s=float(timeout_s),
         )
     except ValueError as error:
         raise LedgerRefused(f"ledger URL: {error}") from error

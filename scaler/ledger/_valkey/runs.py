@@ -90,6 +90,13 @@ def records_of(text: bytes) -> Iterator[bytes]:
         at += length
 
 
+def run_of(first: str, text: bytes) -> Iterator[tuple[str, bytes]]:
+    """Units and their records in what lies under the unit `first`."""
+    name, _, index = first.rpartition("/")
+    for place, record in enumerate(records_of(text), int(index)):
+        yield f"{name}/{place}", record
+
+
 def _record(store: ObjectStore | None, commit: Commit) -> bytes:
     if commit.sample.unit_id != commit.unit_id:
         raise ValueError(f"a commit of {commit.unit_id} with a sample of {commit.sample.unit_id}")
