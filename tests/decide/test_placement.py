@@ -55,7 +55,7 @@ def test_of_many_offerings_all_are_asked_before_the_first_is_asked_again(others:
     """Else the first ones would take turns for ever, and nobody came to what is dearer."""
     spot = [an_offering(f"s{place}", price=2.0) for place in range(others)]
     on_demand = an_offering("d", price=9.0, capacity_type=CapacityType.ON_DEMAND)
-    asked = [refused(CHEAP, 130, refusals=9), *(refused(each, 1) for each in spot), on_demand]
+    asked: list[Any] = [refused(CHEAP, 130, refusals=9), *(refused(each, 1) for each in spot), on_demand]
 
     plan = planned(a_world_of(pools=[a_pool_view("pool", *asked)]), a_fleet_spec(1, pools=[_spec_of(asked)]))
 
