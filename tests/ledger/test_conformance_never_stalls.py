@@ -17,21 +17,37 @@ STORM = Weather(
 )
 
 
-@pytest.mark.parametrize(
+in_all_weathers = pytest.mark.parametrize(
     ("staleness", "on_stale"),
-    [(0, OnStale.DROP), (0, OnStale.REQUEUE), (1, OnStale.DROP), (1, OnStale.REQUEUE), (16, OnStale.REQUEUE)],
+    [(staleness, on_stale) for staleness in (0, 1, 16) for on_stale in (OnStale.DROP, OnStale.REQUEUE)],
     ids=str,
 )
-def test_a_job_in_a_storm_goes_on(ledger_factory: LedgerFactory, staleness: int, on_stale: OnStale) -> None:
-    rules = settings(group_size=3, batch_groups=3, max_staleness=staleness, on_stale=on_stale, unit_failure_limit=2)
-    mill = Mill(ledger_factory, rules, STORM, seed=staleness)
 
-    for _ in range(ROUNDS):
+
+@in_all_weathers
+def test_a_job_in_a_storm_goes_on(ledger_factory: LedgerFactory, staleness: int, on_stale: OnStale) -> None:
+    _goes_on(ledger_factory, staleness, on_stale, ROUNDS)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@in_all_weathers
+def test_a_job_goes_on_for_thousands_of_rounds(
+    ledger_factory: LedgerFactory, staleness: int, on_stale: OnStale
+) -> None:
+    _goes_on(ledger_factory, staleness, on_stale, 10 * ROUNDS)
+
+
+def _goes_on(factory: LedgerFactory, staleness: int, on_stale: OnStale, rounds: int) -> None:
+    rules = settings(group_size=3, batch_groups=3, max_staleness=staleness, on_stale=on_stale, unit_failure_limit=2)
+    mill = Mill(factory, rules, STORM, seed=staleness)
+
+    for _ in range(rounds):
         mill.turn()
         assert mill.rounds_since_update < STALLED_AFTER, mill.ledger.stats()
 
     stats = mill.ledger.stats()
-    assert mill.step > ROUNDS / 10
+    assert mill.step > rounds / 10
     assert min(stats.dead_lettered, stats.tokens.salvaged, len(stats.dropped)) > 0
     assert stats.accepted == mill.step * rules.batch_samples
     assert audit(mill.ledger).findings == ()
