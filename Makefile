@@ -39,7 +39,7 @@ arch: setup
 unit: setup cluster-build
 	$(BIN)/python -m pytest -n 3 --dist worksteal
 
-# What takes a minute or more each: failovers, outages, Karpenter, two hundred notices. A quarter of an hour on two cores.
+# What takes a minute or more each: failovers, outages, Karpenter, two hundred notices, thousands of rounds in a storm. Half an hour on two cores.
 test-long: setup cluster-build
 	HEADRACE_LONG=1 $(BIN)/python -m pytest -m long
 
