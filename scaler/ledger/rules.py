@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from scaler.model.job import JobSettings
 from scaler.model.work import Progress, ProgressDelta, Resume, VersionSpan, WorkUnit
 
+_MOST_DIGITS = 7
+"""Of a place in a group; groups are far smaller."""
+
 
 def admissible(settings: JobSettings, running: int, buffered: int) -> int:
     """Units that may be leased now; see `JobSettings` for the formula. Never negative."""
@@ -17,6 +20,11 @@ def admissible(settings: JobSettings, running: int, buffered: int) -> int:
 def too_stale(oldest_version: int, trainer_version: int, max_staleness: int) -> bool:
     """Whether a sample can no longer be trained on; queue time is in it, since both versions are those at consumption."""
     return trainer_version - oldest_version > max_staleness
+
+
+def place_in_group(index: str) -> int:
+    """The place of a unit in its group, from the end of its id; -1 where that is none."""
+    return int(index) if index.isascii() and index.isdecimal() and len(index) <= _MOST_DIGITS else -1
 
 
 def backoff_s(settings: JobSettings, returns: int) -> float:

@@ -11,6 +11,7 @@ from scaler.kube.contract import NODES, ROLLOUT_FLEETS
 from scaler.model.interruption import InterruptionNotice
 from scaler.model.plan import Command, StagePlan
 from scaler.model.snapshot import PoolView, Snapshot
+from scaler.model.words import some_of
 from scaler.runtime.conditions import ConditionType
 from scaler.runtime.outcomes import Outcome, kind_of, subject_of
 from scaler.telemetry.events import EventType, Involved, Note
@@ -106,10 +107,9 @@ def _notices(before: Snapshot | None, after: Snapshot) -> Iterator[Note]:
         if (notice.instance_id, notice.kind) not in known:
             fresh.setdefault(notice.kind.value, []).append(notice.instance_id)
     for kind, instances in sorted(fresh.items()):
-        more = f" and {len(instances) - _NAMED} more" if len(instances) > _NAMED else ""
         yield Note(
             reason="Notice" + "".join(word.capitalize() for word in kind.split("_")),
-            message=f"{len(instances)} {kind.replace('_', ' ')}: {', '.join(sorted(instances)[:_NAMED])}{more}",
+            message=f"{len(instances)} {kind.replace('_', ' ')}: {some_of(sorted(instances), _NAMED)}",
             type=EventType.WARNING,
         )
 

@@ -193,7 +193,11 @@ def count_tokens(state: StateDir) -> None:
 @pytest.fixture
 def cast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cast:
     cast = Cast(tmp_path / "kept")
-    monkeypatch.setattr(World, "launch", lambda *asked: cast.launch(*asked))  # noqa: PLW0108, a method binds
+
+    def launch(world: World, name: str) -> Child:
+        return cast.launch(world, name)
+
+    monkeypatch.setattr(World, "launch", launch)
     return cast
 
 

@@ -251,13 +251,15 @@ def test_nothing_beside_a_ledger_in_use_is_a_pipe_that_a_copy_would_wait_on(path
     other.close()
 
 
-def test_a_writer_of_an_earlier_build_wakes_nobody_and_is_waited_for_even_so(path: Path) -> None:
+def test_a_writer_of_an_earlier_build_wakes_nobody_and_is_waited_for_even_so(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It has the pipe in another place; the lock is the same."""
     ledger = begin(path)
     holder = os.open(f"{path}.fence", os.O_RDWR)
     fcntl.flock(holder, fcntl.LOCK_EX)
     looks: list[bool] = []
-    release_at_the_third_look(ledger, looks, holder)
+    release_at_the_third_look(monkeypatch, ledger, looks, holder)
 
     assert ledger.put_units(groups(1, first=5)) == 2
     assert len(looks) == 3
@@ -265,7 +267,9 @@ def test_a_writer_of_an_earlier_build_wakes_nobody_and_is_waited_for_even_so(pat
     os.close(holder)
 
 
-def release_at_the_third_look(ledger: SqliteLedger, looks: list[bool], holder: int) -> None:
+def release_at_the_third_look(
+    monkeypatch: pytest.MonkeyPatch, ledger: SqliteLedger, looks: list[bool], holder: int
+) -> None:
     turn = ledger._store._sidecar.turn
     look = turn.try_lock
 
@@ -275,7 +279,7 @@ def release_at_the_third_look(ledger: SqliteLedger, looks: list[bool], holder: i
         looks.append(look())
         return looks[-1]
 
-    turn.try_lock = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(turn, "try_lock", counted)
 
 
 def test_a_backup_by_sqlite_of_a_ledger_in_use_opens_clean_with_a_higher_epoch(path: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from scaler.act._ec2.reading import Reading
 from scaler.aws.contract import Aws, AwsError, AwsFault
 from scaler.model.capacity import Offering
 from scaler.model.clock import Clock
+from scaler.model.words import some_of
 
 AUTOSCALER_TAG = "k8s.io/cluster-autoscaler/enabled"
 _REFRESHING = frozenset({"Pending", "InProgress", "Cancelling", "RollbackInProgress", "Baking"})
@@ -214,7 +215,4 @@ def _operator(group: Mapping[str, Any]) -> str:
 
 
 def _some(names: Iterable[str]) -> str:
-    """A few of them: a reason is one sentence."""
-    names = list(names)
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
+    return some_of(names, 3)

@@ -8,6 +8,7 @@ from scaler.config.convert import to_spec
 from scaler.decide.trainers import guard
 from scaler.guard.watch import trainers_of
 from scaler.model.trainers import Finding, GuardSettings, Severity
+from scaler.model.words import some_of
 from scaler.observe.trainers import Ports, TrainerObserver
 from scaler.runtime.cluster.pools import places_of
 
@@ -60,11 +61,6 @@ def _line(finding: Finding, subjects: Sequence[str]) -> Line:
     return Line(
         level=_LEVELS[finding.severity],
         about=f"trainer {finding.trainer}, {finding.check}",
-        found=f"{finding.subject_kind} {_named(subjects)}: {finding.message}",
+        found=f"{finding.subject_kind} {some_of(subjects, _NAMED)}: {finding.message}",
         remedy=_REMEDIES[finding.severity],
     )
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more

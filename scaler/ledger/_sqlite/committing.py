@@ -21,12 +21,11 @@ from scaler.ledger._sqlite.units import renew_oldest, runs
 from scaler.ledger.bodies import INLINE_BYTES, ObjectStore, encode_sample, pack
 from scaler.ledger.contract import Commit, CommitOutcome
 from scaler.ledger.history import EventKind
+from scaler.ledger.rules import place_in_group
 from scaler.model.work import FencingToken
 
 _COMMITTABLE = frozenset({PENDING, BACKING_OFF, LEASED})
 """While its token is the last one handed out: a lease that ran out may still end well."""
-_MOST_DIGITS = 7
-"""Of an index; see `MAX_GROUP_SIZE`."""
 _FIND = (
     f"SELECT uid & {INDEX_MASK}, state, attempt, published, oldest, tokens FROM units"
     " WHERE uid BETWEEN ? AND ? AND fence = ? AND store_epoch = ? AND attempt > 0 AND name = ?"
@@ -117,7 +116,7 @@ def group_commits(objects: ObjectStore, gids: Mapping[str, int], commits: Sequen
         if last is None or commit.fencing_token is not last[1] or name != last[0]:
             last = name, commit.fencing_token
             ones, records = packed.setdefault(last, ([], []))
-        place = int(index) if index.isascii() and index.isdecimal() and len(index) <= _MOST_DIGITS else -1
+        place = place_in_group(index)
         record = _record(objects, commit)
         ones.append((at, place, len(commit.sample.tokens), commit.sample.oldest_version, len(record)))
         records.append((place, record))

@@ -13,6 +13,7 @@ from scaler.ledger._sqlite.schema import INDEX_BITS, INDEX_MASK, SEQ_BITS, WORKE
 from scaler.ledger.bodies import ObjectStore
 from scaler.ledger.contract import LedgerRefused, StaleEpoch
 from scaler.ledger.history import EventKind, Scalar
+from scaler.ledger.rules import place_in_group
 from scaler.model.job import JobSettings, OnStale
 
 
@@ -199,10 +200,8 @@ class Transaction:
         uids: list[int | None] = []
         for wanted in unit_ids:
             name, _, index = wanted.rpartition("/")
-            gid = self.gid_of(name)
-            uids.append(
-                None if gid is None or not (index.isascii() and index.isdecimal()) else gid << INDEX_BITS | int(index)
-            )
+            gid, place = self.gid_of(name), place_in_group(index)
+            uids.append(None if gid is None or place < 0 else gid << INDEX_BITS | place)
         return uids
 
 

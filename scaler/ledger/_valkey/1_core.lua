@@ -25,7 +25,7 @@
 --   i   hash    object -> how many records name it       z   zset    objects that no record names, since when
 
 -- Set by `open`: while it is loaded, a library may name nothing but `redis.register_function`.
-local call, fmt, match, sub, byte, concat, encode, pack, unpack_struct, unpack_list, min, max, number, msgpack, msgunpack
+local call, fmt, match, sub, concat, encode, pack, unpack_struct, unpack_list, min, max, number, msgpack, msgunpack
 
 -- Places of the counters. VERSION is the newest published step plus one, 0 before the first.
 local EPOCH, FENCE, SEQ, CONFIGURED, BOUND, CONCURRENT, STALENESS, VERSION, VERSION_EPOCH = 1, 2, 3, 4, 5, 6, 7, 8, 9
@@ -58,7 +58,7 @@ end
 
 local function bind()
   call, fmt, match, sub, concat, encode = redis.call, string.format, string.match, string.sub, table.concat, cjson.encode
-  pack, unpack_struct, unpack_list, byte = struct.pack, struct.unpack, unpack, string.byte
+  pack, unpack_struct, unpack_list = struct.pack, struct.unpack, unpack
   min, max, number, msgpack, msgunpack = math.min, math.max, tonumber, cmsgpack.pack, cmsgpack.unpack
 end
 

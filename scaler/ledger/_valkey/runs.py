@@ -9,13 +9,12 @@ from collections.abc import Iterator, Sequence
 
 from scaler.ledger.bodies import INLINE_BYTES, ObjectStore, encode_sample, object_key, pack
 from scaler.ledger.contract import Commit, LedgerRefused
+from scaler.ledger.rules import place_in_group
 from scaler.model.work import FencingToken
 
 _FENCE = struct.Struct("<Id")
 _RUN = 2
 _HEAD = struct.Struct("<BH")
-_MOST_DIGITS = 7
-"""Of a place in a group."""
 
 
 def packed(store: ObjectStore | None, body: bytes) -> bytes:
@@ -55,9 +54,10 @@ def _end_of_run(commits: Sequence[Commit], records: Sequence[bytes], start: int)
     if start + 1 == len(commits) or object_key(records[start]) is not None:
         return start + 1
     name, _, index = commits[start].unit_id.rpartition("/")
-    if not (index.isascii() and index.isdecimal() and len(index) <= _MOST_DIGITS):
+    place = place_in_group(index)
+    if place < 0:
         return start + 1
-    shift = int(index) - start
+    shift = place - start
     for at in range(start + 1, len(commits)):
         commit = commits[at]
         # Mostly one object: what a call leases shares it.
