@@ -16,9 +16,13 @@ class Kernel:
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self.events = 0
         self._heap: list[tuple[float, int, Action, Any]] = []
         self._asked = 0
+
+    @property
+    def events(self) -> int:
+        """Things that have happened."""
+        return self._asked - len(self._heap)
 
     def at(self, time_s: float, action: Action, argument: Any = None) -> None:
         """Call `action(argument)` at a time."""
@@ -33,7 +37,6 @@ class Kernel:
         while heap and heap[0][0] < until_s:
             self.now_s, _, action, argument = heappop(heap)
             action(argument)
-            self.events += 1
             if after is not None:
                 after()
         self.now_s = until_s
