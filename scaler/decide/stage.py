@@ -67,7 +67,7 @@ class StageCase(NamedTuple):
 
 def ended_ids(commands: tuple[Command, ...]) -> frozenset[str]:
     """Ids of the replicas that these commands end at once."""
-    return frozenset(command.replica_id for command in commands if isinstance(command, TerminateReplica))
+    return frozenset([command.replica_id for command in commands if isinstance(command, TerminateReplica)])
 
 
 def decide_stage(case: StageCase) -> StageDecision:

@@ -49,6 +49,8 @@ class SimulatedLedger:
         """Of `ready`, those that were not dropped."""
         self.training: list[Group] = []
         self.version = 0
+        self._oldest_version = 0
+        """No group in flight has an older one: what begins later has that of its time."""
         self.admitted = self.trained = self.filtered = self.dropped = self.completed = 0
         self._accepted = 0
         """Of those completed."""
@@ -218,6 +220,11 @@ class SimulatedLedger:
     def publish(self) -> None:
         """A new policy version: what it makes too stale to be trained on is dropped at once."""
         self.version += 1
+        if rules.too_stale(self._oldest_version, self.version, self._job.max_staleness):
+            self._drop_stale()
+        self.released()
+
+    def _drop_stale(self) -> None:
         in_training = {group.number for group in self.training}
         versions = {group.oldest_version for group in self.flight.values()}
         old = {version for version in versions if rules.too_stale(version, self.version, self._job.max_staleness)}
@@ -225,7 +232,7 @@ class SimulatedLedger:
         for group in stale:
             if group.number not in in_training:
                 self._drop(group)
-        self.released()
+        self._oldest_version = min([group.oldest_version for group in self.flight.values()], default=self.version)
 
     def _drop(self, group: Group) -> None:
         group.dropped = True
