@@ -26,15 +26,13 @@ class Expected(NamedTuple):
 def expected_prices(
     known: Sequence[Offer], memory: Mapping[str, float], elapsed_s: float, time_constant_s: float
 ) -> Expected:
-    """The offers at their averages over `time_constant_s`, after prices that held for `elapsed_s`."""
-    averaged, prices = [], {}
-    for offer in known:
-        name = PRICE + offer.name
-        before, usd_per_h = remembered(memory, name), offer.usd_per_h
-        if before is None or before == usd_per_h:
-            averaged.append(offer)
-        else:
-            usd_per_h = smooth(before, usd_per_h, elapsed_s, time_constant_s)
-            averaged.append(offer._replace(usd_per_h=usd_per_h))
-        prices[name] = usd_per_h
+    """The offers, cheapest first, at their averages over `time_constant_s`, after prices that held for `elapsed_s`."""
+    prices = {PRICE + offer.name: offer.usd_per_h for offer in known}
+    if prices.items() <= memory.items():  # most prices stand still
+        return Expected(tuple(known), prices)
+    averaged = []
+    for offer, (name, usd_per_h) in zip(known, prices.items(), strict=True):
+        before = remembered(memory, name)
+        prices[name] = usd_per_h if before is None else smooth(before, usd_per_h, elapsed_s, time_constant_s)
+        averaged.append(offer._replace(usd_per_h=prices[name]))
     return Expected(tuple(sorted(averaged, key=cheapest_first)), prices)

@@ -49,7 +49,7 @@ from policies.merit import Market, in_merit_order, supply_of
 from policies.moves import moved, not_lowered
 from policies.offer_history import HOUR_S, Learning, learn
 from policies.offers import Offer, offers
-from policies.pricing import Asked, Option, Pricing, name_of
+from policies.pricing import Option, Pricing, name_of
 from policies.spot_supply import WANTED, Expectation, SpotSupply, spot_supply
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.once import for_same
@@ -155,8 +155,6 @@ def size(view: SizingInput, params: Params) -> Sizing:
         keep_ratio=params.stand_in_keep_ratio,
         refunds_count=params.refunds_count,
         refusals_count=params.refusals_count,
-        rents={},
-        fresh={},
     )
     cost = long_run_cost(view, known, demand, _learnt(params, supply), pricing.fresh_usd_per_h)
     scales = _scales(view, params, demand, pricing, _worth(params, known, demand, supply, cost.worth_usd_per_h))
@@ -309,20 +307,20 @@ class _Desk(NamedTuple):
 
         What works is needed until enough others work; what does not work yet, until enough is held.
         """
-        idle = [option for option in left if not isinstance(option.items[0], Asked)]
+        idle = [option for option in left if not isinstance(option.items[0], Offer)]
         if not idle:
             return []
         market = self._market(self.params.band_s)
         working = supply_of([option for option in taken if self._works(option)])
-        held = supply_of([option for option in taken if not isinstance(option.items[0], Asked)])
-        going: list[ReplicaView | Asked] = []
+        held = supply_of([option for option in taken if not isinstance(option.items[0], Offer)])
+        going: list[ReplicaView | Offer] = []
         for option in idle:
             items, works = option.items, self._works(option)
             needed = market.wanted(option, 0, len(items), working if works else held)
             held += needed * option.weight
             working += needed * option.weight if works else 0.0
             going += items[needed:] if needed else items
-        return [item for item in reversed(going) if not isinstance(item, Asked)] or self._room(taken, idle)
+        return [item for item in reversed(going) if not isinstance(item, Offer)] or self._room(taken, idle)
 
     def _room(self, taken: Sequence[Option], idle: Sequence[Option]) -> list[ReplicaView]:
         """At the ceiling nothing would ever be there to take over: so the dearest goes first.
@@ -338,13 +336,13 @@ class _Desk(NamedTuple):
         return [
             item
             for (usd_per_h, item), new_usd_per_h in zip(dearest, possible, strict=False)
-            if not isinstance(item, Asked) and usd_per_h - new_usd_per_h > least_usd_per_h
+            if not isinstance(item, Offer) and usd_per_h - new_usd_per_h > least_usd_per_h
         ]
 
     def _works(self, option: Option) -> bool:
         """Ready; or granted, where the buffer holds what will be missing until then (`stock` has it taken off)."""
         item = option.items[0]
-        if isinstance(item, Asked) or item.phase is ReplicaPhase.REQUESTED:
+        if isinstance(item, Offer) or item.phase is ReplicaPhase.REQUESTED:
             return False
         covered = self.params.buffer_counts and self.scales.stock > 0
         return covered or item.phase is ReplicaPhase.READY
@@ -366,14 +364,14 @@ class _Desk(NamedTuple):
         )
 
 
-def _each(option: Option) -> list[tuple[float, ReplicaView | Asked]]:
+def _each(option: Option) -> list[tuple[float, ReplicaView | Offer]]:
     """With what an hour of use costs."""
     return [(option.cost(i), item) for i, item in enumerate(option.items)]
 
 
-def _is_there(item: ReplicaView | Asked) -> bool:
+def _is_there(item: ReplicaView | Offer) -> bool:
     """What could be had, as far as is known."""
-    return isinstance(item, Asked) and not item.offer.view.refusals
+    return isinstance(item, Offer) and not item.view.refusals
 
 
 def _places(taken: Sequence[Option]) -> list[Place]:
@@ -381,10 +379,10 @@ def _places(taken: Sequence[Option]) -> list[Place]:
     places: list[Place] = []
     for option in taken:
         asked = option.items[0]
-        if not isinstance(asked, Asked):
+        if not isinstance(asked, Offer):
             continue
-        place = asked.offer.place(len(option.items))
-        if places and (places[-1].pool, places[-1].offering_id) == asked.offer.key:
+        place = asked.place(len(option.items))
+        if places and (places[-1].pool, places[-1].offering_id) == asked.key:
             place = replace(place, replicas=places.pop().replicas + place.replicas)
         places.append(place)
     return places

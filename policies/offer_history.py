@@ -16,7 +16,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import NamedTuple
 
 from policies.base import SizingInput
 from policies.offers import Offer
@@ -51,7 +50,8 @@ class Learning:
     answers_forget_s: float
 
 
-class History(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class History:
     """See the module's docstring."""
 
     learning: Learning
@@ -117,8 +117,10 @@ def learn(view: SizingInput, known: Sequence[Offer], learning: Learning, since_s
         counts = _by_bucket(held, ages) if held else NONE_YET
         young[name] = counts[0]
         if offer.spot:
-            _see(sums, counts, _pot(learning, offer), hours)
-            _answers(sums, offer, since_s)
+            if held:
+                _see(sums, counts, _pot(learning, offer), hours)
+                _grants(sums, offer, since_s, ages, hours)
+            _refusal(sums, offer, since_s)
     _count_taken(sums, view, spot, learning, since_s)
     return History(learning, sums, ages_h, young)
 
@@ -161,7 +163,8 @@ def _by_bucket(held: Sequence[ReplicaView], ages_h: Sequence[float]) -> Sequence
     counts = [0] * len(PRIOR_PER_H)
     for age in ages_h:
         counts[bucket_of(age)] += 1
-    counts[0] -= [replica.instance_ids for replica in held].count(())
+    if 0.0 in ages_h:
+        counts[0] -= [replica.instance_ids for replica in held].count(())
     return counts
 
 
@@ -171,13 +174,18 @@ def _see(sums: dict[str, float], counts: Sequence[int], pot: str, hours: float) 
             sums[name] = sums.get(name, 0.0) + count * hours
 
 
-def _answers(sums: dict[str, float], offer: Offer, since_s: float) -> None:
-    """Grants show as young instances; of several refusals since then the last one shows."""
-    held = offer.held
-    granted = len([r for r in held if r.instance_ids and (r.launched_at_s or 0.0) > since_s]) if held else 0
-    refused_at_s = offer.view.refused_at_s
+def _grants(sums: dict[str, float], offer: Offer, since_s: float, ages_h: Sequence[float], hours: float) -> None:
+    """They show as instances that are no older than the time since then."""
+    if min(ages_h) > hours:
+        return
+    granted = len([r for r in offer.held if r.instance_ids and (r.launched_at_s or 0.0) > since_s])
     if granted:
         sums[GRANTED + offer.name] = sums.get(GRANTED + offer.name, 0.0) + granted
+
+
+def _refusal(sums: dict[str, float], offer: Offer, since_s: float) -> None:
+    """Of several since then the last one shows."""
+    refused_at_s = offer.view.refused_at_s
     if refused_at_s is not None and refused_at_s > since_s:
         sums[REFUSED + offer.name] = sums.get(REFUSED + offer.name, 0.0) + 1
 

@@ -17,9 +17,10 @@ Non-goals: how many replicas are wanted.
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from policies.merit import Lot
 from policies.offer_history import HOUR_S, History, age_h, bucket_of
@@ -33,22 +34,19 @@ FINE_H = 1.25
 MOST_H = 24.0
 
 
-class Asked(NamedTuple):
-    """A replica that could be had."""
-
-    offer: Offer
-
-
-Option: TypeAlias = Lot[ReplicaView | Asked]
+Option: TypeAlias = Lot[ReplicaView | Offer]
+"""Replicas held, or as many that could be had as an offer stands there."""
 _Terms: TypeAlias = tuple[float, float, ReplicaPhase]
+_REQUESTED = ReplicaPhase.REQUESTED
 
 
-def name_of(item: ReplicaView | Asked) -> str:
+def name_of(item: ReplicaView | Offer) -> str:
     """Where the replica held goes first, of two that cost the same; what could be had comes after it."""
-    return f"~{item.offer.name}" if isinstance(item, Asked) else item.replica_id
+    return f"~{item.name}" if isinstance(item, Offer) else item.replica_id
 
 
-class Pricing(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pricing:
     """See the module's docstring. Times in hours."""
 
     now_s: float
@@ -62,9 +60,9 @@ class Pricing(NamedTuple):
     keep_ratio: float
     refunds_count: bool
     refusals_count: bool
-    rents: dict[str, Rent]
-    """Empty at first. Kept: each offering is asked for its terms more than once, and for what a new replica costs."""
-    fresh: dict[str, float]
+    rents: dict[str, Rent] = field(default_factory=dict)
+    """Kept: each offering is asked for its terms more than once, and for what a new replica costs."""
+    fresh: dict[str, float] = field(default_factory=dict)
 
     def options(self, known: Sequence[Offer]) -> list[Option]:
         """The replicas held, at what they cost from now on, and those that may be asked for."""
@@ -86,9 +84,11 @@ class Pricing(NamedTuple):
     def _price_held(self, offer: Offer, granted: float, held: dict[_Terms, list[Sequence[ReplicaView]]]) -> None:
         """Add those held there of each age, as far as that is told apart, and phase, by their cost and weight."""
         rent, use_h, kept = self._rent(offer), self._used_h(offer), 1.0 if offer.spot else 1 - self.keep_ratio
+        stays = [max(LEAST_WEIGHT, 1 - hazard * self.launch_h) for hazard in rent.hazards_per_h]
         for (hours, wait_h, phase), replicas in self._alike(offer).items():
             cost = rent.per_hour_of_use(hours, wait_h, use_h) * kept
-            terms = cost, granted if phase is ReplicaPhase.REQUESTED else self._stays(rent, hours), phase
+            # How likely one of this age is there still, once a replacement could be.
+            terms = cost, granted if phase is _REQUESTED else stays[bucket_of(hours)], phase
             if terms in held:
                 held[terms].append(replicas)
             else:
@@ -96,24 +96,19 @@ class Pricing(NamedTuple):
 
     def _alike(self, offer: Offer) -> Mapping[_Terms, Sequence[ReplicaView]]:
         """By age and time to wait (hours), rounded, and phase."""
-        ready, rounded = ReplicaPhase.READY, about
+        ready, ages_h = ReplicaPhase.READY, self.history.ages_h[offer.name]
         alike: dict[_Terms, list[ReplicaView]] = {}
-        for replica, exact_h in zip(offer.held, self.history.ages_h[offer.name], strict=True):
+        for replica, exact_h, hours in zip(offer.held, ages_h, map(about, ages_h), strict=True):
             phase = replica.phase
-            wait_h = 0.0 if phase is ready else rounded(max(0.0, self.launch_h - exact_h))
-            terms = rounded(exact_h), wait_h, phase
+            terms = hours, 0.0 if phase is ready else about(max(0.0, self.launch_h - exact_h)), phase
             if terms in alike:
                 alike[terms].append(replica)
             else:
                 alike[terms] = [replica]
         return alike
 
-    def _stays(self, rent: Rent, hours: float) -> float:
-        """How likely one of this age is there still, once a replacement could be."""
-        return max(LEAST_WEIGHT, 1 - rent.hazards_per_h[bucket_of(hours)] * self.launch_h)
-
     def _possible(self, offer: Offer, granted: float, most: int) -> Option:
-        fresh, items = self.fresh_usd_per_h(offer), [Asked(offer)] * most
+        fresh, items = self.fresh_usd_per_h(offer), [offer] * most
         if not offer.spot:
             return Lot(items, fresh, granted)
         crowding = self.crowding_ratio * offer.usd_per_h / max(1.0, self.fleet_replicas)
@@ -148,7 +143,7 @@ class Pricing(NamedTuple):
     def _askable(self, offer: Offer) -> int:
         if not self.refusals_count:
             return math.ceil(min(self.fleet_replicas, 1e4)) + 1
-        requested = [replica.phase for replica in offer.held].count(ReplicaPhase.REQUESTED)
+        requested = [replica.phase for replica in offer.held].count(_REQUESTED)
         if offer.view.refusals:
             return max(0, 1 - requested)
         return max(0, 2 + 2 * self.history.young[offer.name] - requested)

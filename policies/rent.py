@@ -15,9 +15,9 @@ Invariants: never below 0, rising in q and in w; rising in h where R = 0.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from policies.offer_history import AGE_BOUNDS_H, bucket_of
 
@@ -36,62 +36,81 @@ class Rent(NamedTuple):
     def per_hour_of_use(self, age_h: float, wait_h: float, use_h: float) -> float:
         """USD/h; infinite where nothing of it can be used."""
         usd_per_h, hazards_per_h, refund_h, loss_usd = self
-        held_h, taken_h, survival = 0.0, 0.0, 1.0
-        waited_h, refunded_h = 0.0, 0.0
-        for bucket, begin, span, to_ready_h, to_refund_h, refunds_end in _course(age_h, wait_h, use_h, refund_h):
+        first, then = _course(age_h, wait_h, use_h, refund_h)
+        held_h, survival, refunded_h, waited_h = _begun(first, hazards_per_h) if first else _AT_WORK
+        for bucket, span in then:
             hazard = hazards_per_h[bucket]
-            if to_ready_h:
-                waited_h = held_h + survival * _lasts_h(hazard, to_ready_h)
-            if to_refund_h:
-                refunded_h = taken_h + survival * _taken_h(hazard, begin, to_refund_h)
-            if hazard:
-                left = math.exp(-hazard * span)
-                here = span if hazard * span < NEXT_TO_NOTHING else (1 - left) / hazard
-                held_h += survival * here
-                # by parts: [-x S] + integral of S
-                taken_h += survival * (begin - (begin + span) * left + here)
-                survival *= left
-            else:
-                held_h += survival * span
-            if refunds_end:
-                refunded_h = taken_h
+            risk = hazard * span
+            left = math.exp(-risk)
+            held_h += survival * (span if risk < NEXT_TO_NOTHING else (1 - left) / hazard)
+            survival *= left
         used_h = held_h - waited_h
         if used_h <= 0:
             return math.inf
         return max(0.0, usd_per_h * (held_h - refunded_h) + loss_usd * (1 - survival)) / used_h
 
 
-class _Stretch(NamedTuple):
-    """Time in one age bucket. Hours."""
+_AT_WORK = 0.0, 1.0, 0.0, 0.0
+"""What `_begun` says of one that is ready and past any refund."""
 
-    bucket: int
-    begin_h: float
-    span_h: float
-    to_ready_h: float
-    """From its begin, 0 where it is not ready within it; likewise the others."""
-    to_refund_h: float
-    refunds_end: bool
-    """Whether the last refund ends with it."""
+
+_Stretch: TypeAlias = tuple[int, float, float, float, float, bool]
+"""Time in one age bucket (hours): bucket, begin, span, from its begin until it is ready, until the last refund (0 where that is
+not within it), and whether the last refund ends with it. A plain tuple, which is taken apart all the time."""
 
 
 @lru_cache(maxsize=1 << 12)  # ages are rounded: the same ones come in judgement after judgement
-def _course(age_h: float, wait_h: float, use_h: float, refund_h: float) -> tuple[_Stretch, ...]:
-    """The age buckets that a replica passes through from now on, whatever their hazards."""
+def _course(
+    age_h: float, wait_h: float, use_h: float, refund_h: float
+) -> tuple[tuple[_Stretch, ...], tuple[tuple[int, float], ...]]:
+    """The age buckets passed through from now on, whatever their hazards: until ready and past refunds, then (bucket, span)."""
+    stretches = tuple(_stretches(age_h, wait_h, use_h, refund_h))
+    ends = [
+        i
+        for i, (_, _, _, to_ready_h, to_refund_h, ends) in enumerate(stretches, 1)
+        if to_ready_h or to_refund_h or ends
+    ]
+    first = max(ends, default=0)
+    return stretches[:first], tuple([(bucket, span_h) for bucket, _, span_h, *_ in stretches[first:]])
+
+
+def _stretches(age_h: float, wait_h: float, use_h: float, refund_h: float) -> Iterator[_Stretch]:
     ready_h, begin_h = age_h + wait_h, age_h
     end_h = ready_h + use_h
     refund_h = min(refund_h, end_h)
     marked = wait_h > 0 or refund_h > age_h
-    course: list[_Stretch] = []
     for bucket in range(bucket_of(age_h), len(BUCKET_ENDS_H)):
         if begin_h >= end_h:
             break
         stop_h = min(BUCKET_ENDS_H[bucket], end_h)
         to_ready_h = ready_h - begin_h if marked and begin_h < ready_h <= stop_h else 0.0
         to_refund_h = refund_h - begin_h if marked and begin_h < refund_h < stop_h else 0.0
-        stretch = bucket, begin_h, stop_h - begin_h, to_ready_h, to_refund_h, marked and stop_h == refund_h
-        course.append(_Stretch(*stretch))
+        yield bucket, begin_h, stop_h - begin_h, to_ready_h, to_refund_h, marked and stop_h == refund_h
         begin_h += stop_h - begin_h
-    return tuple(course)
+
+
+def _begun(stretches: tuple[_Stretch, ...], hazards_per_h: Sequence[float]) -> tuple[float, float, float, float]:
+    """(hours held, survival, hours paid back, hours of waiting) over these stretches."""
+    held_h, taken_h, survival = 0.0, 0.0, 1.0
+    waited_h, refunded_h = 0.0, 0.0
+    for bucket, begin, span, to_ready_h, to_refund_h, refunds_end in stretches:
+        hazard = hazards_per_h[bucket]
+        if to_ready_h:
+            waited_h = held_h + survival * _lasts_h(hazard, to_ready_h)
+        if to_refund_h:
+            refunded_h = taken_h + survival * _taken_h(hazard, begin, to_refund_h)
+        if hazard:
+            left = math.exp(-hazard * span)
+            here = span if hazard * span < NEXT_TO_NOTHING else (1 - left) / hazard
+            held_h += survival * here
+            # by parts: [-x S] + integral of S
+            taken_h += survival * (begin - (begin + span) * left + here)
+            survival *= left
+        else:
+            held_h += survival * span
+        if refunds_end:
+            refunded_h = taken_h
+    return held_h, survival, refunded_h, waited_h
 
 
 def _lasts_h(hazard: float, span_h: float) -> float:

@@ -43,8 +43,8 @@ DETACH_BEFORE_S = 10.0
 
 def endings(world: StageWorld) -> tuple[Command, ...]:
     """The commands that must be given whatever the size, in order of replica id."""
-    endings_of = ((replica, _ending(world, replica)) for replica in world.restless)
-    return tuple(command for replica, command in endings_of if command is not None and world.listed(replica))
+    endings_of = [(replica, _ending(world, replica)) for replica in world.restless]
+    return tuple([command for replica, command in endings_of if command is not None and world.listed(replica)])
 
 
 def _ending(world: StageWorld, replica: ReplicaView) -> Command | None:

@@ -30,7 +30,7 @@ from scaler.decide.rents import Rents
 from scaler.decide.stage import Policies, StageCase, StageDecision, decide_stage, ended_ids
 from scaler.decide.timing import look_again_in_s
 from scaler.decide.world import StageWorld, named_once
-from scaler.model.plan import LaunchReplica, Memory, Plan, Reason, ReasonCode, StageMemory, StagePlan
+from scaler.model.plan import Command, LaunchReplica, Memory, Plan, Reason, ReasonCode, StageMemory, StagePlan
 from scaler.model.snapshot import Snapshot
 from scaler.model.spec import FleetSpec, StageSpec
 
@@ -53,16 +53,14 @@ def decide(snapshot: Snapshot, spec: FleetSpec, memory: Memory, others: Mapping[
     }
     first_intent = _first_intent(snapshot, spec, memory)
     decisions = _decide_stages(worlds, spec, memory, first_intent, SIZING if others is None else {**SIZING, **others})
-    launched = sum(
-        isinstance(command, LaunchReplica) for decision in decisions.values() for command in decision.commands
-    )
-    after = _next_memory(spec, memory, decisions, first_intent + launched)
+    commands = tuple([command for decision in decisions.values() for command in decision.commands])
+    after = _next_memory(spec, memory, decisions, first_intent + _launches(commands))
     after = _dry_memory(after, memory) if spec.dry_run else after
     plan = Plan(
-        commands=tuple(command for decision in decisions.values() for command in decision.commands),
+        commands=commands,
         look_again_in_s=look_again_in_s(worlds.values(), after, snapshot.now_s, spec.interval_s),
         stages=tuple(
-            decisions[stage.name].plan if stage.name in decisions else _unseen(stage) for stage in spec.stages
+            [decisions[stage.name].plan if stage.name in decisions else _unseen(stage) for stage in spec.stages]
         ),
         memory=after,
     )
@@ -91,8 +89,12 @@ def _decide_stages(
             tokens=_tokens(f"{spec.name}.{name}", first_intent),
         )
         decisions[name] = decide_stage(case)
-        first_intent += sum(isinstance(command, LaunchReplica) for command in decisions[name].commands)
+        first_intent += _launches(decisions[name].commands)
     return decisions
+
+
+def _launches(commands: tuple[Command, ...]) -> int:
+    return len([command for command in commands if isinstance(command, LaunchReplica)]) if commands else 0
 
 
 def _tokens(prefix: str, first_intent: int) -> Iterator[str]:

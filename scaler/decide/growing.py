@@ -121,7 +121,7 @@ def _ask(world: StageWorld, asked: int, offered: Mapping[Slot, Offer], policy: R
 
 
 def _accept(
-    asked: Iterable[Slot], offered: Mapping[Slot, Offer], room: Counter[str], left: float, most: int
+    asked: Iterable[Slot], offered: Mapping[Slot, Offer], room: dict[str, int], left: float, most: int
 ) -> list[Slot]:
     """Those of the answer that fit, in its order, at most so many; takes their room."""
     accepted: list[Slot] = []

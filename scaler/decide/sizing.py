@@ -53,7 +53,7 @@ def ask(world: StageWorld, memory: StageMemory, policy: Registered) -> Wish:
         ready=world.ready,
         desired=memory.desired,
         counting=world.counting,
-        usable=tuple((pool, entry.view) for (pool, _), entry in world.offers.items() if room[pool] > 0),
+        usable=tuple([(pool, entry.view) for (pool, _), entry in world.offers.items() if room[pool] > 0]),
         full=len(world.counting) >= world.spec.guard_rails.max_replicas,
         nodes_per_replica={name: pool.spec.nodes_per_replica for name, pool in world.pools.items()},
     )

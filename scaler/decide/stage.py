@@ -67,7 +67,7 @@ class StageCase(NamedTuple):
 
 def ended_ids(commands: tuple[Command, ...]) -> frozenset[str]:
     """Ids of the replicas that these commands end at once."""
-    return frozenset(command.replica_id for command in commands if isinstance(command, TerminateReplica))
+    return frozenset([command.replica_id for command in commands if isinstance(command, TerminateReplica)])
 
 
 def decide_stage(case: StageCase) -> StageDecision:
@@ -124,7 +124,7 @@ def _sized(case: StageCase, wish: Wish) -> StageDecision:
 
 def _refusals(world: StageWorld, change: Change) -> str:
     """Where offerings are wanting: in whose words some of them were refused."""
-    if all(clamp.code is not ClampCode.NO_OFFERING for clamp in change.clamps):
+    if not change.clamps or all(clamp.code is not ClampCode.NO_OFFERING for clamp in change.clamps):
         return ""
     waiting = chain.from_iterable(pool.waiting() for pool in world.pools.values())
     told = (f"{view.offering.offering_id}: {view.refused_because}" for view in waiting if view.refused_because)

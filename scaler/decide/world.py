@@ -32,6 +32,7 @@ SPEND_TOLERANCE_USD_PER_H = 1e-6
 """Rents are sums of floats: caps are kept to this."""
 NOT_READY_YET = frozenset({ReplicaPhase.REQUESTED, ReplicaPhase.LAUNCHING, ReplicaPhase.LOADING})
 _NONE: Mapping[str, float] = MappingProxyType({})
+_SLOT: Callable[[ReplicaView], Slot] = attrgetter("pool", "offering_id")
 ON_ITS_WAY_OUT = frozenset({ReplicaPhase.DRAINING, ReplicaPhase.DRAINED, ReplicaPhase.TERMINATING})
 
 
@@ -340,9 +341,15 @@ class StageWorld:
         return tuple(replica for replica in self.restless if replica.phase in out and not is_noticed(replica))
 
     @once
+    def slots(self) -> Mapping[Slot, int]:
+        """How many of those counting each offering holds."""
+        return Counter(map(_SLOT, self.counting))
+
+    @once
     def counting_usd_per_h(self) -> float:
         """Rent of what counts as capacity."""
-        return self.rent_usd_per_h(self.counting)
+        prices = self._prices
+        return sum([prices.get(pool, _NONE).get(name, 0.0) * count for (pool, name), count in self.slots.items()], 0.0)
 
     def rent_usd_per_h(self, replicas: Iterable[ReplicaView]) -> float:
         """Rent of these replicas; an offering without a price counts nothing."""
@@ -383,10 +390,16 @@ class StageWorld:
                 found[slot] = _later_reclaimed(found[slot], at_s)
         return found
 
-    def room(self, ended: frozenset[str] = frozenset()) -> Counter[str]:
-        """Replicas that each pool may hold yet. `ended`: ids of replicas whose room is free."""
-        taken = Counter([r.pool for r in (*self.counting, *self.leaving) if r.replica_id not in ended])
-        return Counter({name: pool.spec.max_replicas - taken[name] for name, pool in self.pools.items()})
+    def room(self, ended: frozenset[str] = frozenset()) -> dict[str, int]:
+        """Replicas that each pool may hold yet. `ended`: ids of replicas whose room is free; none of those counts."""
+        room = {name: pool.spec.max_replicas for name, pool in self.pools.items()}
+        for (name, _), count in self.slots.items():
+            if name in room:
+                room[name] -= count
+        for replica in self.leaving:
+            if replica.pool in room and replica.replica_id not in ended:
+                room[replica.pool] -= 1
+        return room
 
     @once
     def risks(self) -> Mapping[tuple[str, str], tuple[bool, float]]:

@@ -61,7 +61,7 @@ class Cloud:
         replica = Replica(replica_id, self._stage_of[model.pool], state, -age_s)
         self.replicas[replica_id] = replica
         self._occupy(replica, -age_s)
-        replica.phase, replica.ready_s = ReplicaPhase.READY, 0.0
+        replica.is_ready(0.0)
         self._tally.ready(replica, 1)
         self._plan_lifetime(replica, 0, age_s)
         return replica
@@ -88,7 +88,6 @@ class Cloud:
             return
         self.memory.launched(*state.key)
         occupant = self._occupy(replica, self._kernel.now_s)
-        replica.phase = ReplicaPhase.LAUNCHING
         launch, key = self._scenario.launch, (*state.key, replica.slot, occupant)
         if draw(self._seed, *key, "fails") >= launch.failure_ratio:
             boot_s = launch.boot.at(draw(self._seed, *key, "boot"))
@@ -99,9 +98,8 @@ class Cloud:
     def _occupy(self, replica: Replica, granted_s: float) -> int:
         """Take a slot; how often it was taken before."""
         state = replica.offering
-        replica.slot = state.free_slot()
+        replica.is_granted(state.free_slot(), granted_s)
         state.held[replica.slot] = replica
-        replica.granted_s = granted_s
         self._tally.held(state, 1)
         occupant = state.occupants.get(replica.slot, 0)
         state.occupants[replica.slot] = occupant + 1
@@ -110,13 +108,13 @@ class Cloud:
     def _registers(self, launched: tuple[Replica, float]) -> None:
         replica, load_s = launched
         if not replica.gone:
-            replica.phase = ReplicaPhase.LOADING
+            replica.registers()
             self._kernel.at(self._kernel.now_s + load_s, self._becomes_ready, replica)
 
     def _becomes_ready(self, replica: Replica) -> None:
         if replica.gone:
             return
-        replica.phase, replica.ready_s = ReplicaPhase.READY, self._kernel.now_s
+        replica.is_ready(self._kernel.now_s)
         self.memory.became_ready(*replica.offering.key)
         self._tally.ready(replica, 1)
         self._call.ready(replica)
@@ -157,12 +155,13 @@ class Cloud:
         if replica.gone:
             return
         now_s = self._kernel.now_s
-        replica.notice = InterruptionNotice(
+        notice = InterruptionNotice(
             instance_id=f"i-{replica.replica_id}",
             kind=NoticeKind.SPOT_INTERRUPTION,
             noticed_at_s=now_s,
             deadline_s=gone_s,
         )
+        replica.is_noticed(notice)
         self.memory.reclaiming(*replica.offering.key, now_s)
         self._call.noticed()
 
@@ -244,7 +243,7 @@ class Cloud:
         self._forget(replica)
 
     def _forget(self, replica: Replica) -> None:
-        replica.gone = True
+        replica.ends()
         if not replica.leases:
             self.replicas.pop(replica.replica_id, None)
 

@@ -139,14 +139,13 @@ class Control:
     def _drain(self, command: DrainReplica) -> None:
         replica = self._cloud.replicas.get(command.replica_id)
         if replica is not None and not replica.gone:
-            replica.drain_deadline_s = command.deadline_s
-            replica.drain_reason = command.reason.code
+            replica.drains(command.deadline_s, command.reason.code)
             self._hands.drain(replica, command.deadline_s)
 
     def _undrain(self, command: UndrainReplica) -> None:
         replica = self._cloud.replicas.get(command.replica_id)
         if replica is not None and not replica.gone:
-            replica.drain_deadline_s = replica.drain_reason = None
+            replica.drains(None, None)
             self._hands.undrain(replica)
 
     def _release(self, command: ReleaseReplicaWork) -> None:
@@ -165,13 +164,10 @@ class Control:
     def _snapshot(self) -> Snapshot:
         by_stage: dict[str, list[ReplicaView]] = {stage.name: [] for stage in self._scenario.fleet.stages}
         for replica in self._cloud.replicas.values():
-            # Made once for each state that it is in: it goes to and fro between a few. The version that it serves is left
-            # out: nothing that decides looks at it, and it would make every state a new one.
-            deadline_s, reason = replica.drain_deadline_s, replica.drain_reason
-            state = replica.phase, replica.gone, len(replica.leases), deadline_s, reason, replica.notice
-            view = replica.shown.get(state)
+            shown, leases = replica.shown, len(replica.leases)
+            view = shown.get(leases)
             if view is None:
-                view = replica.shown[state] = self._new_view(replica)
+                view = shown[leases] = self.new_view(replica)
             by_stage[replica.stage].append(view)
         stages = tuple(
             StageView(
@@ -194,8 +190,11 @@ class Control:
             for pool in stage.pools
         )
 
-    def _new_view(self, replica: Replica) -> ReplicaView:
-        """The replica as observed."""
+    def new_view(self, replica: Replica) -> ReplicaView:
+        """The replica as observed.
+
+        The version that it serves is left out: nothing that decides looks at it, and it would make every view a new one.
+        """
         has_worker = replica.phase in WITH_WORKER or bool(replica.leases)
         granted = replica.granted_s is not None and not replica.gone
         pool, offering_id = replica.offering.key

@@ -49,7 +49,11 @@ class SimulatedLedger:
         """Of `ready`, those that were not dropped."""
         self.training: list[Group] = []
         self.version = 0
+        self._oldest_version = 0
+        """No group in flight has an older one: what begins later has that of its time."""
         self.admitted = self.trained = self.filtered = self.dropped = self.completed = 0
+        self._accepted = 0
+        """Of those completed."""
         self.completed_here = 0
         """By rollout replicas, whatever became of them."""
         self.tokens_generated = self.tokens_salvaged = self.tokens_stale = 0.0
@@ -73,9 +77,7 @@ class SimulatedLedger:
                 if not group.done:
                     group.oldest_version = self.version
                 return group
-        if self._admissible() < self._size:
-            return None
-        return self._admit()
+        return self._admit() if self._admits_one() else None
 
     def _admissible(self) -> int:
         """Units that may be admitted: all in flight keep their places, and only what is in a lane runs.
@@ -85,11 +87,15 @@ class SimulatedLedger:
         places, free = self._places[len(self.flight)], self._concurrent - self.busy_lanes() * self._size
         return max(0, min(places, free))
 
+    def _admits_one(self) -> bool:
+        """Whether a whole group may be; looked at all the time."""
+        size = self._size
+        return self._places[len(self.flight)] >= size <= self._concurrent - self.busy_lanes() * size
+
     def _admit(self) -> Group:
-        shape = self._next_shape()
-        group = Group(self.admitted, shape, self._lane_s, self.version)
-        self.flight[group.number] = group
-        self.admitted += 1
+        number = self.admitted
+        self.admitted = number + 1
+        group = self.flight[number] = Group(number, self._next_shape(), self._lane_s, self.version)
         return group
 
     def _next_shape(self) -> Shape:
@@ -101,7 +107,7 @@ class SimulatedLedger:
 
         None where admission is used up, or where one that left its lane would have ended before `tokens_each`.
         """
-        if self._admissible() < self._size:
+        if not self._admits_one():
             return None
         if not in_lane and self._shapes[(self._drawn + 1) % len(self._shapes)].longest <= tokens_each:
             self._next_shape()
@@ -147,10 +153,9 @@ class SimulatedLedger:
         self.in_service.discard(group.number)
         if group.dropped:
             return
-        ratio = self._acceptance_ratio
-        before = int(self.completed * ratio + 1e-9)
-        self.completed += 1
-        if int(self.completed * ratio + 1e-9) > before:
+        before, self.completed = self._accepted, self.completed + 1
+        self._accepted = int(self.completed * self._acceptance_ratio + 1e-9)
+        if self._accepted > before:
             group.buffered = True
             self.ready.append(group)
             self.ready_groups += 1
@@ -215,6 +220,11 @@ class SimulatedLedger:
     def publish(self) -> None:
         """A new policy version: what it makes too stale to be trained on is dropped at once."""
         self.version += 1
+        if rules.too_stale(self._oldest_version, self.version, self._job.max_staleness):
+            self._drop_stale()
+        self.released()
+
+    def _drop_stale(self) -> None:
         in_training = {group.number for group in self.training}
         versions = {group.oldest_version for group in self.flight.values()}
         old = {version for version in versions if rules.too_stale(version, self.version, self._job.max_staleness)}
@@ -222,7 +232,7 @@ class SimulatedLedger:
         for group in stale:
             if group.number not in in_training:
                 self._drop(group)
-        self.released()
+        self._oldest_version = min([group.oldest_version for group in self.flight.values()], default=self.version)
 
     def _drop(self, group: Group) -> None:
         group.dropped = True

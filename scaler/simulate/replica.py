@@ -29,7 +29,10 @@ class Lease:
 
 @dataclass(slots=True, eq=False)
 class Replica:
-    """One worker replica from its request to its end. Times in seconds of the world."""
+    """One worker replica from its request to its end. Times in seconds of the world.
+
+    What a controller sees of it, but for its leases, is changed by its methods alone: views of it are kept until then.
+    """
 
     replica_id: str
     stage: str
@@ -52,8 +55,38 @@ class Replica:
     pause_debt_s: float = 0.0
     """Lane time that swaps of weights took and no lane has paid yet."""
     leases: dict[int, Lease] = field(default_factory=dict)
-    shown: dict[tuple[object, ...], ReplicaView] = field(default_factory=dict)
-    """Views of it by the state that they show: it goes to and fro between a few."""
+    shown: dict[int, ReplicaView] = field(default_factory=dict)
+    """Views of it as it is now by the leases that it holds: their number goes to and fro between a few."""
+
+    def is_granted(self, slot: int, at_s: float) -> None:
+        """It is an instance in this slot from then on."""
+        self.slot, self.granted_s, self.phase = slot, at_s, ReplicaPhase.LAUNCHING
+        self.shown.clear()
+
+    def registers(self) -> None:
+        """Its worker is there, and loads."""
+        self.phase = ReplicaPhase.LOADING
+        self.shown.clear()
+
+    def is_ready(self, at_s: float) -> None:
+        """It can work."""
+        self.phase, self.ready_s = ReplicaPhase.READY, at_s
+        self.shown.clear()
+
+    def is_noticed(self, notice: InterruptionNotice) -> None:
+        """The cloud says that it takes it."""
+        self.notice = notice
+        self.shown.clear()
+
+    def drains(self, deadline_s: float | None, reason: str | None) -> None:
+        """It is to hand over until then; None: it is not, after all."""
+        self.drain_deadline_s, self.drain_reason = deadline_s, reason
+        self.shown.clear()
+
+    def ends(self) -> None:
+        """It is there no more."""
+        self.gone = True
+        self.shown.clear()
 
     @property
     def leases_now(self) -> bool:

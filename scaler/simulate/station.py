@@ -46,6 +46,7 @@ class Station:
         self.lanes = lanes
         self._kernel = kernel
         self._work = work
+        self._lane_end, self._completion = self._lane_ends, self._completes  # bound once: they are planned all the time
         self._idle: dict[str, Replica] = {}
         self.busy = 0
         """Lanes that are taken, of replicas alive or gone until their leases end."""
@@ -68,19 +69,19 @@ class Station:
     def start(self, replica: Replica, group: Group, ago_s: float = 0.0) -> None:
         """Lease a group to a free lane; `ago_s`: begun so long ago."""
         lane_s, run_s = self._work.begin(group)
-        now_s = self._kernel.now_s
-        lane_s += replica.pause_debt_s
-        replica.pause_debt_s = 0.0
+        if replica.pause_debt_s:
+            lane_s += replica.pause_debt_s
+            replica.pause_debt_s = 0.0
         # No group is complete before its lane has ended: a lane is charged its share of every group's work.
-        lease = Lease(group, replica, now_s - ago_s, lane_s, max(lane_s, run_s))
-        replica.leases[group.number] = lease
+        begun_s, run_s = self._kernel.now_s - ago_s, max(lane_s, run_s)
+        lease = replica.leases[group.number] = Lease(group, replica, begun_s, lane_s, run_s)
         self._work.leased(lease)
         replica.free_lanes -= 1
         self.busy += 1
         if replica.free_lanes <= 0:
             self._idle.pop(replica.replica_id, None)
-        self._kernel.at(lease.lane_ends_s, self._lane_ends, lease)
-        self._kernel.at(lease.ends_s, self._completes, lease)
+        self._kernel.at(lease.lane_ends_s, self._lane_end, lease)
+        self._kernel.at(lease.ends_s, self._completion, lease)
 
     def _lane_ends(self, lease: Lease) -> None:
         if lease.in_lane:
@@ -105,7 +106,7 @@ class Station:
         self.busy -= 1
         replica = lease.holder
         replica.free_lanes += 1
-        if replica.leases_now and replica.free_lanes > 0:
+        if replica.free_lanes > 0 and replica.leases_now:
             self._idle[replica.replica_id] = replica
 
     def drop(self, lease: Lease) -> None:

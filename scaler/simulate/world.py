@@ -3,8 +3,8 @@
 Policy: the world starts warm and in the middle of its work: warm replicas are ready, each lane has a group at a phase that
 the seed gives, long tails of earlier groups still run, and the buffer holds `warm_depth_samples`.
 
-Invariants (`check`, to be asked after any event): those of the ledger and the cloud; no lease is held by two; a run
-depends on scenario and seed alone.
+Invariants (`check`, to be asked after any event): those of the ledger and the cloud; no lease is held by two; the
+controller is shown replicas as they are; a run depends on scenario and seed alone.
 Non-goals: networks, clocks that disagree, stores that fail: those are the fault schedules' business.
 """
 
@@ -216,6 +216,11 @@ class World:
             f"{lease.group.number} goes on with one that is gone, or stands still with one that is there"
             for lease in held
             if lease.live is lease.holder.gone
+        ]
+        broken += [
+            f"{replica.replica_id} is shown as it was once"
+            for replica in self.cloud.replicas.values()
+            if (view := replica.shown.get(len(replica.leases))) is not None and view != self.control.new_view(replica)
         ]
         return broken
 
