@@ -9,6 +9,8 @@ import os
 
 import pytest
 
+from tests.order import dealt
+
 LONG = "HEADRACE_LONG"
 """Set to 1: tests that take a minute and more each run too."""
 
@@ -29,8 +31,14 @@ def pytest_sessionfinish() -> None:
     gc.unfreeze()
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what is long, and say how to have it."""
+    """Those that take long begin first. Skip what is long, and say how to have it."""
+    bedded = [item for item in items if item.get_closest_marker("cluster")]
+    slow = [item for item in items if item.get_closest_marker("slow") and not item.get_closest_marker("cluster")]
+    chosen = {*bedded, *slow}
+    rest = [item for item in items if item not in chosen]
+    items[:] = dealt(bedded, slow, rest, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
     if os.environ.get(LONG) == "1":
         return
     skip = pytest.mark.skip(reason=f"takes a minute or more: make test-long, or {LONG}=1")
