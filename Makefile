@@ -8,6 +8,9 @@ STAMP := $(VENV)/.installed
 TRACES ?= $(firstword $(wildcard ../shared/traces))
 export HEADRACE_TRACES ?= $(if $(TRACES),$(abspath $(TRACES)))
 
+# Empty: modules are kept compiled, wherever this runs. The tests start some hundred processes, and each would compile all it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: setup demo test test-long lint types arch unit lock clean cluster-build cluster-up cluster-status cluster-down chart bench-interruptions bench-loop
 
 setup: $(STAMP)

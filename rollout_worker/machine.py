@@ -15,9 +15,9 @@ that moved may take longer than its bound, by the time it spent elsewhere.
 Not its business: how the ledger, the engine and the weights are reached, and how long to back off between failed calls.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import singledispatchmethod
+from typing import Any, ClassVar
 
 from rollout_worker import events as ev
 from rollout_worker.drain import DrainOrders, TokenRate
@@ -72,7 +72,7 @@ class WorkerMachine:
     def handle(self, event: ev.Event) -> tuple[ev.Instruction, ...]:
         """Take one event in; what to do about it, in order."""
         self._out = []
-        self._apply(event)
+        self._HEARD[type(event)](self, event)
         self._end_timed_out(event.at_s)
         self._leave(event.at_s)
         return tuple(self._out)
@@ -109,26 +109,18 @@ class WorkerMachine:
 
     # What events do.
 
-    @singledispatchmethod
-    def _apply(self, event: ev.Event) -> None:
-        raise AssertionError(f"unknown event {event!r}")
-
-    @_apply.register
-    def _(self, event: ev.Tick) -> None:
+    def _on_tick(self, event: ev.Tick) -> None:
         """Only time: what it changes is looked at after every event."""
 
-    @_apply.register
-    def _(self, event: ev.LedgerIdle) -> None:
+    def _on_ledger_idle(self, event: ev.LedgerIdle) -> None:
         call = self._next_call(event.at_s)
         if call is not None:
             self._out.append(call)
 
-    @_apply.register
-    def _(self, event: ev.Registered) -> None:
+    def _on_registered(self, event: ev.Registered) -> None:
         self.registered = True
 
-    @_apply.register
-    def _(self, event: ev.LeasesGranted) -> None:
+    def _on_leases_granted(self, event: ev.LeasesGranted) -> None:
         if event.reply.leases:
             self._lease_wait_s = 0.0
         else:
@@ -137,8 +129,7 @@ class WorkerMachine:
             self._begin(lease, event.at_s)
         self._obey(event.reply.control, sent_at_s=event.sent_at_s, at_s=event.at_s)
 
-    @_apply.register
-    def _(self, event: ev.BeatsAnswered) -> None:
+    def _on_beats_answered(self, event: ev.BeatsAnswered) -> None:
         self._beat_at_s = event.at_s
         lost = set(event.control.lost)
         for beat in event.call.beats:
@@ -147,25 +138,21 @@ class WorkerMachine:
                 unit.acknowledge(beat.progress.start + len(beat.progress.tokens), event.at_s)
         self._obey(event.control, sent_at_s=event.sent_at_s, at_s=event.at_s)
 
-    @_apply.register
-    def _(self, event: ev.CommitsAnswered) -> None:
+    def _on_commits_answered(self, event: ev.CommitsAnswered) -> None:
         for commit, outcome in zip(event.call.commits, event.outcomes, strict=True):
             self._forget(commit.unit_id)
             if outcome is CommitOutcome.REFUSED:
                 self._tell("commit_refused", unit=commit.unit_id, tokens=len(commit.sample.tokens))
 
-    @_apply.register
-    def _(self, event: ev.ReleasesAnswered) -> None:
+    def _on_releases_answered(self, event: ev.ReleasesAnswered) -> None:
         for release in event.call.releases:
             self._forget(release.unit_id)
 
-    @_apply.register
-    def _(self, event: ev.GoodbyeAnswered) -> None:
+    def _on_goodbye_answered(self, event: ev.GoodbyeAnswered) -> None:
         self.gone = True
         self._tell("drained")
 
-    @_apply.register
-    def _(self, event: ev.ChunkReceived) -> None:
+    def _on_chunk_received(self, event: ev.ChunkReceived) -> None:
         self.tokens_generated += len(event.chunk.tokens)
         unit = self._generating(event.request_id)
         if unit is None:
@@ -179,8 +166,7 @@ class WorkerMachine:
         elif not unit.tokens_left:
             self._stop_and_finish(unit, FinishReason.TOKEN_BOUND)
 
-    @_apply.register
-    def _(self, event: ev.GenerationFailed) -> None:
+    def _on_generation_failed(self, event: ev.GenerationFailed) -> None:
         unit = self._generating(event.request_id)
         if unit is None:
             return
@@ -190,16 +176,30 @@ class WorkerMachine:
         if event.reason is ReleaseReason.INFRASTRUCTURE:
             self._wait_before_lease(event.at_s)
 
-    @_apply.register
-    def _(self, event: ev.EngineSeen) -> None:
+    def _on_engine_seen(self, event: ev.EngineSeen) -> None:
         was_ready = self.ready
         self.healthy, self.version = event.healthy, event.version
         if self.ready and not was_ready:
             self._tell("ready", version=event.version or 0)
 
-    @_apply.register
-    def _(self, event: ev.DrainOrdered) -> None:
+    def _on_drain_ordered(self, event: ev.DrainOrdered) -> None:
         self._order_drain(event.source, event.at_s, event.deadline_at_s)
+
+    _HEARD: ClassVar[Mapping[type[ev.Event], Callable[["WorkerMachine", Any], None]]] = {
+        ev.Tick: _on_tick,
+        ev.LedgerIdle: _on_ledger_idle,
+        ev.Registered: _on_registered,
+        ev.LeasesGranted: _on_leases_granted,
+        ev.BeatsAnswered: _on_beats_answered,
+        ev.CommitsAnswered: _on_commits_answered,
+        ev.ReleasesAnswered: _on_releases_answered,
+        ev.GoodbyeAnswered: _on_goodbye_answered,
+        ev.ChunkReceived: _on_chunk_received,
+        ev.GenerationFailed: _on_generation_failed,
+        ev.EngineSeen: _on_engine_seen,
+        ev.DrainOrdered: _on_drain_ordered,
+    }
+    """What each kind of event does."""
 
     # What every reply of the ledger carries.
 

@@ -7,10 +7,12 @@ after it was noticed, as EC2's do.
 
 from pathlib import Path
 
+from scaler.files import read_regular
 from scaler.model.interruption import BINDING
 from scaler.model.notice_file import parse_notice
 
 _EC2_NOTICE_S = 120.0
+_MOST_BYTES = 1 << 16
 
 
 def read_deadline_s(path: Path, instance_id: str) -> float | None:
@@ -20,7 +22,7 @@ def read_deadline_s(path: Path, instance_id: str) -> float | None:
         ValueError: the file holds no notice.
     """
     try:
-        text = path.read_text()
+        text = read_regular(path, _MOST_BYTES).decode()
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -23,6 +23,16 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
         OSError: there is none, it cannot be read, or, as the errors above and `IsADirectoryError`, it is not of that kind;
             its `strerror` says which.
     """
+    check_regular(path)
+    with path.open("rb") as file:
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise TooLarge(errno.EFBIG, f"it is larger than {most_bytes >> 20} MiB", str(path))
+    return data
+
+
+def check_regular(path: Path) -> None:
+    """Nothing, where it is a file that can be read to its end: for those that a library opens. Errors as in `read_regular`."""
     try:
         mode = path.stat().st_mode
     except ValueError as error:  # a name that no file can have
@@ -31,8 +41,3 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
         raise IsADirectoryError(errno.EISDIR, "Is a directory", str(path))
     if not stat.S_ISREG(mode):
         raise NoRegularFile(errno.EINVAL, "it is no regular file", str(path))
-    with path.open("rb") as file:
-        data = file.read(most_bytes + 1)
-    if len(data) > most_bytes:
-        raise TooLarge(errno.EFBIG, f"it is larger than {most_bytes >> 20} MiB", str(path))
-    return data

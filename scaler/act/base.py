@@ -70,7 +70,9 @@ class OfferingFacts:
     placement_score: int | None = None
     """EC2's, 1 (unlikely) to 10."""
     refused_at_s: float | None = None
-    """Newest failed scaling activity for lack of capacity."""
+    """Newest failed scaling activity or claim for lack of capacity."""
+    refusals: int | None = None
+    """How many in a row, where the launches were ours; None: not counted, and maybe somebody else's."""
 
 
 class PoolActor(Protocol):

@@ -145,13 +145,15 @@ class KarpenterPool:
 
     def facts(self) -> Mapping[str, OfferingFacts]:
         """When each offering was last refused, as far as claims and waiting pods tell."""
-        at_s = dict(self._refused_at_s)
-        for refusal in self._settings.claims.refusals():
-            for offering in self._settings.offerings:
-                if refusal.claim.allows(offering):
-                    name = offering.offering_id
-                    at_s[name] = max(at_s.get(name, refusal.at_s), refusal.at_s)
-        return {name: OfferingFacts(refused_at_s=when_s) for name, when_s in at_s.items()}
+        found = {}
+        for offering in self._settings.offerings:
+            row, name = self._settings.claims.row(offering), offering.offering_id
+            if row is not None:
+                at_s = max(row.at_s, self._refused_at_s.get(name, row.at_s))
+                found[name] = OfferingFacts(refused_at_s=at_s, refusals=row.refusals)
+            elif name in self._refused_at_s:
+                found[name] = OfferingFacts(refused_at_s=self._refused_at_s[name])
+        return found
 
     async def close(self) -> None:
         """Give up the worker set's watches; nodes stay."""

@@ -2,14 +2,17 @@
 
 Karpenter deletes a claim that finds no capacity within moments of making it, so only who watches sees that. A claim that
 ends without ever having been launched is a refusal of every offering that it would have taken; so is a launch error that
-stays on a claim, of whatever kind (unknown errors too), but throttling, which says nothing about capacity.
+stays on a claim, of whatever kind (unknown errors too), but throttling, which says nothing about capacity. Refusals are in a
+row until a claim is launched on the offering; claims that were under way together are refused together, as one.
 Invariants: what is remembered is bounded.
 Source: Karpenter's NodeClaim API v1 (conditions Launched, Registered, Initialized).
 """
 
+import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NoReturn, Protocol
 
 from scaler.kube.contract import NODE_CLAIMS, Json, KubeApi
@@ -24,6 +27,10 @@ CAPACITY_LABEL = "karpenter.sh/capacity-type"
 RESERVATION_LABEL = "karpenter.k8s.aws/capacity-reservation-type"
 _THROTTLED = ("requestlimitexceeded", "throttl", "rate exceeded", "toomanyrequests")
 _KEPT = 256
+
+
+def _nobody() -> None:
+    """Where nobody is to hear of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +62,8 @@ class ClaimFacts:
     """Why its launch does not get on; empty where nothing is wrong so far."""
     deleting: bool
     annotations: Mapping[str, str]
+    labels: Mapping[str, str]
+    """Once launched, they say what was bought."""
 
     def allows(self, offering: Offering) -> bool:
         """Whether the claim would take this offering."""
@@ -64,9 +73,18 @@ class ClaimFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A claim that was not launched, and when that was seen (controller's clock)."""
+    """A claim that was not launched, since when it was there, and when its refusal was seen (controller's clock)."""
 
     claim: ClaimFacts
+    since_s: float
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Refusals of an offering in a row, and when the last was seen (controller's clock)."""
+
+    refusals: int
     at_s: float
 
 
@@ -82,29 +100,52 @@ class ClaimIndex(Protocol):
         """Every claim."""
         ...
 
-    def refusals(self) -> tuple[Refusal, ...]:
-        """The latest refusals, oldest first."""
+    def row(self, offering: Offering) -> Row | None:
+        """Its refusals since a claim was launched there; None where there are none."""
         ...
 
 
 class Refusals:
-    """What the ends and troubles of claims say of capacity; bounded."""
+    """What launches, troubles and ends of claims say of capacity; bounded."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, refused: Callable[[], None] = _nobody) -> None:
+        """`refused` is called at every refusal."""
         self._clock = clock
+        self._refused = refused
         self._kept: deque[Refusal] = deque(maxlen=_KEPT)
+        self._since_s: dict[str, float] = {}
+        """Of claims that are there and not launched, by UID."""
+        self._launched_at_s: dict[tuple[str, ...], float] = {}
+        """By what was bought: no more than there are offerings in the NodePool."""
 
-    def moved(self, _uid: str, before: ClaimFacts | None, after: ClaimFacts | None) -> None:
+    def moved(self, uid: str, before: ClaimFacts | None, after: ClaimFacts | None) -> None:
         """A claim has changed, or come (no `before`), or gone (no `after`)."""
-        claim = after or before
-        if claim is None or claim.launched or (before is not None and before.trouble == claim.trouble != ""):
+        now_s, claim = self._clock.now_s(), after or before
+        since_s = self._since_s.pop(uid, now_s)
+        if claim is None:
             return
-        if (after is None or claim.trouble) and not _is_throttling(claim.trouble):
-            self._kept.append(Refusal(claim=claim, at_s=self._clock.now_s()))
+        if claim.launched:
+            self._launched(claim, before)
+            return
+        if after is not None:
+            self._since_s[uid] = since_s
+        told = before is not None and before.trouble == claim.trouble != ""
+        if (after is None or claim.trouble) and not told and not _is_throttling(claim.trouble):
+            self._kept.append(Refusal(claim=claim, since_s=since_s, at_s=now_s))
+            self._refused()
 
-    def all(self) -> tuple[Refusal, ...]:
-        """The latest, oldest first."""
-        return tuple(self._kept)
+    def _launched(self, claim: ClaimFacts, before: ClaimFacts | None) -> None:
+        if before is None or not before.launched:
+            self._launched_at_s[_bought(claim.labels)] = self._clock.now_s()
+
+    def row(self, offering: Offering) -> Row | None:
+        """See `ClaimIndex`."""
+        launched_at_s = max(self._launched_at_s.get(bought, -math.inf) for bought in _may_be_bought_as(offering))
+        row = [each for each in self._kept if each.at_s > launched_at_s and each.claim.allows(offering)]
+        if not row:
+            return None
+        apart = sum(later.since_s > earlier.at_s for earlier, later in pairwise(row))
+        return Row(refusals=1 + apart, at_s=row[-1].at_s)
 
 
 def _is_throttling(trouble: str) -> bool:
@@ -114,8 +155,9 @@ def _is_throttling(trouble: str) -> bool:
 class WatchedClaims:
     """`ClaimIndex`, once somebody awaits `run`."""
 
-    def __init__(self, api: KubeApi, node_pool: str, *, clock: Clock) -> None:
-        self._refusals = Refusals(clock)
+    def __init__(self, api: KubeApi, node_pool: str, *, clock: Clock, refused: Callable[[], None] = _nobody) -> None:
+        """`refused` is called at every refusal, as soon as it is seen."""
+        self._refusals = Refusals(clock, refused)
         self._reflector = Reflector(
             api,
             NODE_CLAIMS,
@@ -143,9 +185,9 @@ class WatchedClaims:
         """Every claim."""
         return tuple(self._reflector.items.values())
 
-    def refusals(self) -> tuple[Refusal, ...]:
-        """The latest refusals, oldest first."""
-        return self._refusals.all()
+    def row(self, offering: Offering) -> Row | None:
+        """See `ClaimIndex`."""
+        return self._refusals.row(offering)
 
     async def changed(self) -> None:
         """Return when something may have changed since this task was told last."""
@@ -172,12 +214,23 @@ def _claim_facts(body: Json) -> ClaimFacts:
         trouble=_trouble(conditions.get("Launched") or {}),
         deleting="deletionTimestamp" in meta,
         annotations=dict(meta.get("annotations") or {}),
+        labels=dict(meta.get("labels") or {}),
     )
 
 
 def bought_as(offering: Offering) -> str:
     """Karpenter's word for how an offering is bought: capacity blocks are reservations to it."""
     return "reserved" if offering.capacity_type is CapacityType.CAPACITY_BLOCK else str(offering.capacity_type)
+
+
+def _bought(labels: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(labels.get(label, "") for label in (TYPE_LABEL, ZONE_LABEL, CAPACITY_LABEL))
+
+
+def _may_be_bought_as(offering: Offering) -> Iterable[tuple[str, ...]]:
+    """As `_bought` tells it of a claim on this offering; what is on demand to us may be reserved to Karpenter."""
+    ways = {bought_as(offering)} | ({"reserved"} if offering.capacity_type is CapacityType.ON_DEMAND else set())
+    return ((offering.instance_type, offering.zone, way) for way in ways)
 
 
 def node_selector(offering: Offering, node_pool: str) -> Mapping[str, str]:

@@ -17,6 +17,7 @@ from scaler.commands.compare import Grid, needs_folder, places_of
 from scaler.commands.processes import Workers, bar, workers
 from scaler.commands.tables import table_of
 from scaler.config.faults import ConfigError
+from scaler.config.yaml_text import read_bytes
 from scaler.simulate.fleet_file import fleet_with
 from scaler.simulate.jobs import Job, Place
 from scaler.simulate.policy_file import PolicyChoice, dump_policy, load_policy
@@ -60,7 +61,7 @@ def run_tune(options: TuneOptions) -> int:
         policies = options.grid.policies
         if len(policies) != 1:
             raise ValueError(f"one policy is tuned at a time, not {len(policies)}")
-        text = None if options.fleet is None else options.fleet.read_text(encoding="utf-8")
+        text = None if options.fleet is None else read_bytes(options.fleet).decode()
         policy = load_policy(policies[0])
         if text is not None:
             fleet_with(policy, text, options.fleet)  # before hours of work, not after

@@ -9,6 +9,8 @@ from scaler.config.scalars import split_address
 from scaler.config.schema import Job, RolloutFleet, SqliteLedger
 from scaler.config.stage import Billing, Drain, Offering, Pool, Stage
 from scaler.config.trainers import Trainer
+from scaler.config.yaml_text import MAX_BYTES
+from scaler.files import read_regular
 from scaler.model import capacity
 from scaler.model.job import JobSettings
 from scaler.model.spec import DrainSpec, FleetSpec, GuardRails, PoolSpec, StageSpec
@@ -148,7 +150,7 @@ def ledger_url(fleet: RolloutFleet) -> str:
 
 def _url_in(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8").strip()
+        return read_regular(path, MAX_BYTES).decode().strip()
     except (OSError, UnicodeDecodeError):
         fault = Fault(file=str(path), message="holds no ledger URL that can be read", remedy="mount the secret there")
         raise ConfigError([fault]) from None

@@ -19,6 +19,7 @@ from kubernetes.aio.config.incluster_config import (
     InClusterConfigLoader,
 )
 
+from scaler.files import check_regular
 from scaler.kube.contract import Denied
 from scaler.model.clock import Clock
 
@@ -45,6 +46,8 @@ class FromKubeconfig:
     async def load(self, configuration: Configuration, *, anew: bool) -> None:
         """Fill a configuration in."""
         if self._kept is None or anew:
+            if self._path.exists():  # what is not there the library tells in its own words
+                check_regular(self._path)
             self._kept = await load_kube_config(  # type: ignore[no-untyped-call]
                 config_file=str(self._path), client_configuration=configuration, persist_config=False
             )

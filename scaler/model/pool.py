@@ -28,6 +28,8 @@ class Instance:
     node_uid: str = ""
     attached: bool = True
     """Its group still counts it; an instance that left its group lives until the cloud takes it, or we reap it."""
+    dying: bool = False
+    """The machine itself goes, and this pool did not ask for it; where nobody tells, it is gone without a word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

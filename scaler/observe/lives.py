@@ -53,7 +53,8 @@ class Lives:
         for name, listed in pools.items():
             before = self._pools.get(name)
             if before is not None and before is not listed:
-                for instance in self._compare(name, before, listed, now_s):
+                went = self._compare(name, before, listed, now_s)
+                for instance in (*went, *self._stillborn(before, listed)):
                     if instance.replica_id not in leaving:
                         self._judge(name, instance, now_s)
         self._pools = dict(pools)
@@ -82,6 +83,12 @@ class Lives:
             if instance_id in present or now_s - at_s > _REMEMBER_GONE_S:
                 del gone[instance_id]
         return missing
+
+    def _stillborn(self, before: PoolObservation, listed: PoolObservation) -> list[Instance]:
+        """Those that begin to die before they were ready. Others are judged when they are gone; these would then be leaving."""
+        known = {instance.instance_id for instance in before.instances if instance.dying}
+        dying = (each for each in listed.instances if each.dying and each.instance_id not in known)
+        return [instance for instance in dying if instance.replica_id not in self._ready_since_s]
 
     def _judge(self, pool: str, instance: Instance, now_s: float) -> None:
         view = self._views.get(instance.replica_id)

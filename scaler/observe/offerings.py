@@ -41,12 +41,34 @@ def _both(one: _Record, other: _Record) -> _Record:
     return replace(latest, refusals=max(one.refusals, other.refusals))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a provider tells of an offering, each None where it does not."""
+
+    price_usd_per_h: float | None = None
+    """Now."""
+    refused_at_s: float | None = None
+    """When it last refused anybody capacity there."""
+    refusals: int | None = None
+    """How many of ours in a row it refused; those that it does not count may be somebody else's."""
+
+
+def _worse(own: _Record, told: Told) -> _Record:
+    """A row of ours that the provider counts is one with our own; what it may have refused to others counts for less."""
+    if told.refused_at_s is None:
+        return own
+    seen = _Record(refused_at_s=told.refused_at_s, refusals=told.refusals or 1)
+    if told.refusals is not None:
+        return _both(own, seen)
+    return max(own, seen, key=lambda each: (each.refusals, each.refused_at_s or 0.0))
+
+
 class OfferingMemory:
     """Refusals and reclaims by (pool, offering id); lost with the process, and that is harmless."""
 
     def __init__(self) -> None:
         self._records: dict[tuple[str, str], _Record] = {}
-        self._told: dict[str, Mapping[str, tuple[float | None, float | None]]] = {}
+        self._told: dict[str, Mapping[str, Told]] = {}
         self._shown: dict[str, tuple[tuple[Offering, ...], tuple[OfferingView, ...]]] = {}
         """By pool: what was last shown of which offerings. Nothing is made anew, here or by who reads it, until it changes."""
         self._views: dict[tuple[str, str], tuple[Offering, OfferingView]] = {}
@@ -101,8 +123,8 @@ class OfferingMemory:
             why = f"{stillborn} replicas in a row went before they were ready"
             self.refused(pool, offering_id, at_s, asked_at_s, why)
 
-    def told(self, pool: str, facts: Mapping[str, tuple[float | None, float | None]]) -> None:
-        """What the provider tells, by offering id: the price now (USD/h), and when it last refused anybody capacity there."""
+    def told(self, pool: str, facts: Mapping[str, Told]) -> None:
+        """What the provider tells, by offering id."""
         if self._told.get(pool) != facts:
             self._told[pool] = dict(facts)
             self._views.clear()
@@ -125,10 +147,8 @@ class OfferingMemory:
     def _new_view(self, pool: str, offering: Offering) -> OfferingView:
         record = self._get(pool, offering.offering_id)
         quota = self._get(_ANYWHERE, _way_of_buying(offering.offering_id))
-        price, refused_at_s = self._told.get(pool, {}).get(offering.offering_id, (None, None))
-        seen = _Record() if refused_at_s is None else _Record(refused_at_s=refused_at_s, refusals=1)
-        own = _both(record, quota)
-        worse = max(own, seen, key=lambda each: (each.refusals, each.refused_at_s or 0.0))
+        told = self._told.get(pool, {}).get(offering.offering_id, Told())
+        price, worse = told.price_usd_per_h, _worse(_both(record, quota), told)
         return OfferingView(
             offering=offering if price is None else replace(offering, price_usd_per_h=price),
             refused_at_s=worse.refused_at_s,

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import structlog
 
-from scaler.act.base import PoolActor
+from scaler.act.base import OfferingFacts, PoolActor
 from scaler.decide.timing import AFTER_REFUSAL_S
 from scaler.interruptions.base import SourceHealth
 from scaler.kube.waiting import first_of
@@ -29,7 +29,7 @@ from scaler.model.spec import FleetSpec
 from scaler.observe.assemble import Facts, assemble
 from scaler.observe.ledger_watch import LedgerWatch
 from scaler.observe.lives import Lives
-from scaler.observe.offerings import OfferingMemory
+from scaler.observe.offerings import OfferingMemory, Told
 from scaler.observe.replacements import Replacements
 from scaler.observe.signals import SignalSource
 from scaler.runtime.decisions import decision_json
@@ -145,9 +145,10 @@ class Controller:
         self._seq = 0
         self.wake = asyncio.Event()
         """Set it to start the next turn early."""
-        self._refused = asyncio.Event()
+        self.refused = asyncio.Event()
+        """Set it at a refusal: the next turn starts `AFTER_REFUSAL_S` later."""
         parts.pools.late = self.wake.set
-        parts.executor.launcher.refused = self._refused.set
+        parts.executor.launcher.refused = self.refused.set
         self.readout = Readout(leading=True, leader_epoch=parts.leader_epoch)
 
     async def run(self, group: asyncio.TaskGroup) -> None:
@@ -231,7 +232,7 @@ class Controller:
             away=frozenset(parts.pools.failures_in_a_row),
         )
         for pool, told in parts.pools.facts.items():
-            parts.offerings.told(pool, {name: (each.price_usd_per_h, each.refused_at_s) for name, each in told.items()})
+            parts.offerings.told(pool, {name: _told(facts) for name, facts in told.items()})
         self._lives.listed(world.pools, parts.clock.now_s(), parts.executor.leaving)
         self._ended = parts.executor.ender.ending
         parts.executor.settle(world, parts.config.spec)
@@ -341,10 +342,10 @@ class Controller:
     async def _wait(self, seconds: float) -> None:
         await first_of(self._parts.clock.sleep(seconds), self.wake.wait(), self._after_refusal())
         self.wake.clear()
-        self._refused.clear()
+        self.refused.clear()
 
     async def _after_refusal(self) -> None:
-        await self._refused.wait()
+        await self.refused.wait()
         await self._parts.clock.sleep(AFTER_REFUSAL_S)
 
 
@@ -352,6 +353,10 @@ def _oldest_s(spec: FleetSpec) -> float:
     """How old a list may be when the next is there: the loop may come an interval later, and is then to decide on it."""
     max_age_s = min((stage.guard_rails.signal_max_age_s for stage in spec.stages), default=0.0)
     return min(_OLDEST_RATIO * max_age_s, max_age_s - spec.interval_s)
+
+
+def _told(facts: OfferingFacts) -> Told:
+    return Told(price_usd_per_h=facts.price_usd_per_h, refused_at_s=facts.refused_at_s, refusals=facts.refusals)
 
 
 def _without_freshness(memory: Memory) -> Memory:

@@ -33,6 +33,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.study import MaxTrialsCallback
 from optuna.trial import FrozenTrial, TrialState
 
+from scaler.files import check_regular
 from scaler.simulate.jobs import Job, Place, code_digest, run_job
 from scaler.simulate.policy_file import PolicyChoice
 from scaler.simulate.search_space import Value, knobs_of, start_of, with_values
@@ -103,10 +104,17 @@ def open_storage(url: str | None) -> BaseStorage | None:
         return None
     try:
         if url.startswith("journal:"):
-            return JournalStorage(JournalFileBackend(url.removeprefix("journal:")))
+            return JournalStorage(JournalFileBackend(_journal(url.removeprefix("journal:"))))
         return RDBStorage(url)
     except Exception as error:  # every driver has errors of its own
         raise ValueError(f"storage {url!r} cannot be opened: {error}") from error
+
+
+def _journal(file: str) -> str:
+    """The name of a journal that is there and can be read to its end, or is still to be made."""
+    if Path(file).exists():
+        check_regular(Path(file))
+    return file
 
 
 def new_study(search: Search, storage: BaseStorage | None, worker: int = 0) -> optuna.Study:

@@ -1,20 +1,32 @@
 """NodeClaims as watched: what ends before anybody could list it is still seen as a refusal."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from scaler.act.karpenter_claims import NODE_POOL_LABEL, ClaimFacts, WatchedClaims, claim_facts, node_selector
+from scaler.act.karpenter_claims import (
+    CAPACITY_LABEL,
+    NODE_POOL_LABEL,
+    TYPE_LABEL,
+    ZONE_LABEL,
+    ClaimFacts,
+    Row,
+    WatchedClaims,
+    claim_facts,
+    node_selector,
+)
 from scaler.kube.contract import NODE_CLAIMS
 from scaler.model.capacity import CapacityType, Offering
 from tests.builders.karpenter import ON_DEMAND, POOL, SPOT, KarpenterWorld
 
 
 @asynccontextmanager
-async def _watched(world: KarpenterWorld) -> AsyncIterator[WatchedClaims]:
-    claims = WatchedClaims(world.kube, POOL, clock=world.clock)
+async def _watched(world: KarpenterWorld, refused: Callable[[], None] = lambda: None) -> AsyncIterator[WatchedClaims]:
+    claims = WatchedClaims(world.kube, POOL, clock=world.clock, refused=refused)
     task = asyncio.ensure_future(claims.run())
     await world.clock.settle()
     try:
@@ -38,10 +50,8 @@ async def test_a_claim_that_comes_and_goes_between_two_looks_is_a_refusal() -> N
         _end(world, "c")
         await world.clock.settle()
         assert claims.all() == ()
-        (refusal,) = claims.refusals()
-        assert refusal.claim.allows(SPOT)
-        assert not refusal.claim.allows(ON_DEMAND)
-        assert refusal.at_s == world.clock.now_s()
+        assert claims.row(SPOT) == Row(refusals=1, at_s=world.clock.now_s())
+        assert claims.row(ON_DEMAND) is None
 
 
 async def test_a_claim_that_was_launched_and_goes_is_none() -> None:
@@ -53,7 +63,7 @@ async def test_a_claim_that_was_launched_and_goes_is_none() -> None:
         assert claims.current_at_s == world.clock.now_s()
         _end(world, "c")
         await world.clock.settle()
-        assert not claims.refusals()
+        assert claims.row(SPOT) is None
 
 
 async def test_claims_of_other_pools_are_not_watched() -> None:
@@ -65,15 +75,60 @@ async def test_claims_of_other_pools_are_not_watched() -> None:
 
 
 async def test_trouble_is_told_once_however_often_the_claim_is_seen() -> None:
-    world = KarpenterWorld()
-    async with _watched(world) as claims:
+    world, heard = KarpenterWorld(), list[float]()
+    async with _watched(world, lambda: heard.append(world.clock.now_s())) as claims:
         world.claim("c", launched="Unknown", reason="LaunchFailed", message="InternalError")
+        told_at_s = world.clock.now_s()
         await world.clock.settle()
         world.kube.expire_watches()
         await world.clock.advance(30)
         _end(world, "c")
         await world.clock.advance(30)
-        assert [refusal.claim.trouble for refusal in claims.refusals()] == ["LaunchFailed: InternalError"]
+        assert heard == [told_at_s]
+        assert claims.row(SPOT) == Row(refusals=1, at_s=told_at_s)
+
+
+async def _tried(world: KarpenterWorld, *names: str, launched: str = "Unknown", **more: Any) -> None:
+    """Claims that are made together, looked at for three seconds, and end one after the other."""
+    for name in names:
+        world.claim(name, launched=launched, reason="AwaitingReconciliation", **more)
+    for name in names:
+        await world.clock.advance(3)
+        _end(world, name)
+    await world.clock.settle()
+
+
+async def test_claims_that_end_together_are_one_refusal_and_those_after_it_another() -> None:
+    world = KarpenterWorld()
+    async with _watched(world) as claims:
+        await _tried(world, "a", "b", "c")
+        assert claims.row(SPOT) == Row(refusals=1, at_s=world.clock.now_s())
+        await world.clock.advance(20)
+        await _tried(world, "d", "e")
+        assert claims.row(SPOT) == Row(refusals=2, at_s=world.clock.now_s())
+
+
+@pytest.mark.parametrize(
+    ("bought", "offering", "ends"),
+    [
+        pytest.param("spot", SPOT, True, id="there"),
+        pytest.param("on-demand", SPOT, False, id="otherwise"),
+        pytest.param("reserved", replace(SPOT, capacity_type=CapacityType.ON_DEMAND), True, id="from a reservation"),
+        pytest.param("spot", replace(SPOT, zone="us-west-2b"), False, id="in another zone"),
+    ],
+)
+async def test_a_launch_of_the_offering_ends_its_row(bought: str, offering: Offering, ends: bool) -> None:
+    world = KarpenterWorld()
+    async with _watched(world) as claims:
+        await _tried(world, "refused", requirements=[])
+        refused_at_s = world.clock.now_s()
+        await world.clock.advance(20)
+        labels = {TYPE_LABEL: SPOT.instance_type, ZONE_LABEL: SPOT.zone, CAPACITY_LABEL: bought}
+        await _tried(world, "c", launched="True", labels=labels)
+        assert claims.row(offering) == (None if ends else Row(refusals=1, at_s=refused_at_s))
+        await world.clock.advance(20)
+        await _tried(world, "again", requirements=[])
+        assert claims.row(offering) == Row(refusals=1 if ends else 2, at_s=world.clock.now_s())
 
 
 @pytest.mark.parametrize(

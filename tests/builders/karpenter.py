@@ -3,7 +3,7 @@
 from typing import Any
 
 from scaler.act.karpenter import KarpenterPool, KarpenterSettings, make
-from scaler.act.karpenter_claims import ClaimFacts, Refusal, Refusals, claim_facts
+from scaler.act.karpenter_claims import ClaimFacts, Refusals, Row, claim_facts
 from scaler.act.worker_sets.base import WorkerSet
 from scaler.act.worker_sets.registry import make_worker_set
 from scaler.kube.contract import (
@@ -36,7 +36,8 @@ class StoreClaims:
     def __init__(self, kube: FakeKube, clock: FakeClock) -> None:
         self._kube = kube
         self._clock = clock
-        self.memory = Refusals(clock)
+        self.heard = 0
+        self.memory = Refusals(clock, self._hear)
         self.listed = True
 
     @property
@@ -46,8 +47,11 @@ class StoreClaims:
     def all(self) -> tuple[ClaimFacts, ...]:
         return tuple(filter(None, map(claim_facts, self._kube.store.every(NODE_CLAIMS, None))))
 
-    def refusals(self) -> tuple[Refusal, ...]:
-        return self.memory.all()
+    def row(self, offering: Offering) -> Row | None:
+        return self.memory.row(offering)
+
+    def _hear(self) -> None:
+        self.heard += 1
 
 
 class KarpenterWorld(Workloads):
@@ -114,7 +118,7 @@ class KarpenterWorld(Workloads):
         body = {
             "metadata": {
                 "name": name,
-                "labels": {"karpenter.sh/nodepool": POOL},
+                "labels": {"karpenter.sh/nodepool": POOL, **more.get("labels", {})},
                 "finalizers": ["karpenter.sh/termination"],
             },
             "spec": {"requirements": requirements},

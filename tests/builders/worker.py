@@ -10,7 +10,7 @@ from rollout_worker import events as ev
 from rollout_worker.engines.base import TokenChunk
 from rollout_worker.held import HeldUnit, UnitPhase
 from rollout_worker.machine import MachineSettings, WorkerMachine
-from scaler.ledger.contract import CommitOutcome, Control, LeaseReply
+from scaler.ledger.contract import Beat, CommitOutcome, Control, LeaseReply
 from scaler.model.weights import MANIFEST_FILE, MARKER_FILE, WEIGHTS_FILE, WeightManifest, version_folder
 from scaler.model.work import FencingToken, FinishReason, Lease, PolicyVersion, Progress, Resume, VersionSpan, WorkUnit
 
@@ -135,10 +135,13 @@ class Driven:
         reply = LeaseReply(leases=leases, control=control or a_control())
         return self.hear(ev.LeasesGranted(at_s=0, sent_at_s=self.now_s, reply=reply))
 
+    def beats(self) -> tuple[Beat, ...]:
+        """What a heartbeat now has to say of the units."""
+        return tuple(unit.beat(with_progress=True) for unit in self.machine.units.values())
+
     def beat(self, control: Control | None = None) -> list[ev.Instruction]:
         """A heartbeat with all that is due, answered."""
-        beats = tuple(unit.beat(with_progress=True) for unit in self.machine.units.values())
-        call = ev.SendBeats(beats, self.machine.status())
+        call = ev.SendBeats(self.beats(), self.machine.status())
         answer = control or a_control()
         return self.hear(ev.BeatsAnswered(at_s=0, sent_at_s=self.now_s, call=call, control=answer))
 

@@ -1,6 +1,7 @@
 """`headrace tune` from end to end on tiny windows: what it finds, writes and refuses."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,17 @@ def test_wrong_input_is_a_line_and_exit_code_2(words: list[str], says: str, tmp_
     assert result.exit_code == 2, result.output
     assert says in result.stderr
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("words", [["--fleet", "{pipe}"], ["--storage", "journal:{pipe}"]], ids=["fleet", "storage"])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, words: list[str]) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    result = _tune(tmp_path, *(word.format(pipe=pipe) for word in words))
+
+    assert result.exit_code == 2
+    assert str(pipe) in result.stderr
+    assert "is no regular file" in result.stderr
 
 
 def test_a_fleet_that_is_none_is_refused_before_the_work(tmp_path: Path) -> None:

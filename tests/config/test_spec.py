@@ -1,5 +1,6 @@
 """A valid fleet becomes the plain facts, with nothing lost on the way."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -191,6 +192,13 @@ def test_a_stores_url_with_a_password_comes_from_its_file(tmp_path: Path) -> Non
         convert.ledger_url(fleet)
     secret.write_text("valkeys://worker:secret@store:6379/0\n")
     assert convert.ledger_url(fleet) == "valkeys://worker:secret@store:6379/0"
+
+
+def test_a_stores_url_is_not_waited_for_at_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "url"
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigError, match="holds no ledger URL that can be read"):
+        convert.ledger_url(the_fleet(a_fleet(ledger={"type": "valkey", "urlFile": str(pipe)})))
 
 
 def test_a_stores_url_without_a_password() -> None:

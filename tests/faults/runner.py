@@ -1,19 +1,16 @@
 """Runs schedules in a folder of memory: what is durable there outlives every process of a world, and costs no disk."""
 
 import logging
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import structlog
 
+from tests.builders.memory import memory_folder
 from tests.faults.schedule import draw_schedule
 from tests.faults.watch import Broken
 from tests.faults.world import World
-
-_MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +35,8 @@ def replay_command(seed: int) -> str:
 
 def run_schedule(seed: int, say: Callable[[str], None] | None = None) -> Verdict:
     """Run the schedule of a seed from its start to rest, or to the first promise that it breaks."""
-    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder, _quiet():
-        world = World(draw_schedule(seed), Path(folder), say)
+    with memory_folder() as folder, _quiet():
+        world = World(draw_schedule(seed), folder, say)
         world.run()
         return Verdict(
             seed=seed, events=world.watch.events, lasted_s=world.loop.time(), broken=tuple(world.watch.broken)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -452,6 +453,14 @@ async def test_without_a_configuration_every_call_is_denied(tmp_path: Path) -> N
     outside = open_api(None, clock=SystemClock())
     with pytest.raises(Denied, match="configuration"):
         await CALLS["get"](outside)
+
+
+async def test_a_kubeconfig_that_is_a_pipe_is_denied_and_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "kubeconfig"
+    os.mkfifo(pipe)
+    api = open_api(pipe, clock=SystemClock())
+    with pytest.raises(Denied, match="is no regular file"):
+        await CALLS["get"](api)
 
 
 def test_no_typed_model_of_the_official_client_is_ever_imported() -> None:

@@ -4,9 +4,9 @@ The model knows nothing of how a ledger works. It keeps what replies promised (w
 were published, which samples were accepted, what is in the open batch) and after every step holds the store against it.
 """
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from tests.builders.ledger import (
     settings,
     version,
 )
+from tests.builders.memory import memory_folder
 from tests.ledger.factories import LedgerFactory
 
 WORKERS = ("w0", "w1", "w2")
@@ -68,8 +69,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def __init__(self, make: Callable[[Path], LedgerFactory]) -> None:
         super().__init__()
-        self.folder = tempfile.TemporaryDirectory()
-        self.factory = make(Path(self.folder.name))
+        self.folder = ExitStack()
+        self.factory = make(self.folder.enter_context(memory_folder()))
         self.clients = {name: self.factory.open() for name in (*WORKERS, "trainer", "controller")}
         self.model = Model()
         self.auditor = Auditor()
@@ -77,7 +78,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.factory.close()
-        self.folder.cleanup()
+        self.folder.close()
 
     @property
     def watcher(self) -> Ledger:

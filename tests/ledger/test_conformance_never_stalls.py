@@ -1,10 +1,17 @@
-"""Drops, filtered groups, dead letters and half-full batches never stall a job, at any staleness."""
+"""Drops, filtered groups, dead letters and half-full batches never stall a job, at any staleness.
+
+One client makes all calls, thousands of them. The store is in memory: what a disk takes to sync changes nothing but the wait.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from scaler.ledger.audit import audit
 from scaler.model.job import OnStale
 from tests.builders.ledger import settings
+from tests.builders.memory import memory_folder
 from tests.ledger.factories import LedgerFactory
 from tests.ledger.mill import Mill, Weather
 
@@ -15,6 +22,13 @@ STALLED_AFTER = 120
 STORM = Weather(
     unit_fails=0.03, infrastructure_fails=0.05, worker_vanishes=0.05, group_is_filtered=0.3, unit_is_slow=0.3
 )
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Where the store goes."""
+    with memory_folder() as folder:
+        yield folder
 
 
 in_all_weathers = pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """What is remembered of offerings."""
 
 from scaler.model.snapshot import OfferingView
-from scaler.observe.offerings import OfferingMemory
+from scaler.observe.offerings import OfferingMemory, Told
 from tests.builders.fleet import OFFERING
 
 ID = OFFERING.offering_id
@@ -61,7 +61,7 @@ def test_an_older_notice_does_not_take_back_a_newer_one() -> None:
 
 def test_what_the_provider_tells_is_shown_price_and_refusals_alike() -> None:
     memory = OfferingMemory()
-    memory.told("pool", {OFFERING.offering_id: (3.5, 100.0)})
+    memory.told("pool", {ID: Told(price_usd_per_h=3.5, refused_at_s=100.0)})
     (view,) = memory.views("pool", (OFFERING,))
     assert (view.offering.price_usd_per_h, view.refused_at_s, view.refusals) == (3.5, 100.0, 1)
     (elsewhere,) = memory.views("other", (OFFERING,))
@@ -72,9 +72,29 @@ def test_our_own_row_of_refusals_counts_for_more_than_one_seen_elsewhere() -> No
     memory = OfferingMemory()
     for at_s in (10.0, 20.0):
         memory.refused("pool", OFFERING.offering_id, at_s)
-    memory.told("pool", {OFFERING.offering_id: (None, 100.0)})
+    memory.told("pool", {ID: Told(refused_at_s=100.0)})
     (view,) = memory.views("pool", (OFFERING,))
     assert (view.refusals, view.refused_at_s) == (2, 20.0)
+
+
+def test_a_row_that_the_provider_counts_is_one_with_our_own() -> None:
+    """Karpenter refuses after the launch was answered, so that the answer ends no row of it."""
+    memory = OfferingMemory()
+    memory.told("pool", {ID: Told(refused_at_s=100.0, refusals=3)})
+    memory.launched("pool", ID)
+    assert (_view(memory).refusals, _view(memory).refused_at_s) == (3, 100.0)
+    memory.refused("pool", ID, 200.0)
+    assert (_view(memory).refusals, _view(memory).refused_at_s) == (3, 200.0)
+    memory.told("pool", {})
+    assert (_view(memory).refusals, _view(memory).refused_at_s) == (1, 200.0)
+
+
+def test_a_new_row_that_the_provider_counts_is_not_hidden_by_an_old_and_longer_one() -> None:
+    memory = OfferingMemory()
+    for at_s in (1.0, 2.0, 3.0):
+        memory.refused("pool", ID, at_s)
+    memory.told("pool", {ID: Told(refused_at_s=500.0, refusals=1)})
+    assert (_view(memory).refusals, _view(memory).refused_at_s) == (3, 500.0)
 
 
 def test_a_quota_is_every_pools_until_something_of_that_kind_is_launched() -> None:

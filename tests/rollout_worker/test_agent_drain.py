@@ -1,6 +1,7 @@
 """Leaving: signal, notice file and the ledger's mark take the same path, in this process and in real ones."""
 
 import json
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,6 +90,14 @@ async def test_a_notice_file_that_is_none_changes_nothing_until_it_is_one(world:
     async with an_agent(world, agent=quick_agent(notice_file=world.notice_file)) as running:
         await until(lambda: world.has_worker() and world.worker().status.ready)
         assert not running.machine.drains.active
+        notice(world, in_s=-1.0)
+        assert await running.ended() == EXIT_HANDED_OVER
+
+
+async def test_a_pipe_in_the_notice_files_place_holds_nothing_up(world: World) -> None:
+    os.mkfifo(world.notice_file)
+    async with an_agent(world, agent=quick_agent(notice_file=world.notice_file)) as running:
+        await until(lambda: world.has_worker() and world.worker().status.ready)
         notice(world, in_s=-1.0)
         assert await running.ended() == EXIT_HANDED_OVER
 

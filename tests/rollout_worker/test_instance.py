@@ -1,6 +1,7 @@
 """A worker that learns its instance from the node agent's file."""
 
 import asyncio
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,6 +51,15 @@ async def test_after_a_minute_it_says_what_is_wrong(tmp_path: Path, text: str | 
     waiting = asyncio.ensure_future(named_instance(path, clock))
     await clock.advance(WAIT_S + 1.0)
     with pytest.raises(ValueError, match="instance"):
+        await waiting
+
+
+async def test_a_pipe_is_not_waited_for_longer_than_a_file(tmp_path: Path) -> None:
+    clock, path = FakeClock(), tmp_path / "instance.json"
+    os.mkfifo(path)
+    waiting = asyncio.ensure_future(named_instance(path, clock))
+    await clock.advance(WAIT_S + 1.0)
+    with pytest.raises(ValueError, match="is no regular file"):
         await waiting
 
 

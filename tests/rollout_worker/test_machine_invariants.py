@@ -95,6 +95,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(abandon=st.booleans(), lose=st.booleans(), marked=st.booleans())
     def the_ledger_gives_orders(self, abandon: bool, lose: bool, marked: bool) -> None:
+        self.store(self.driven.beats())
         self.driven.beat(self.control(marked=marked, abandon=abandon, lose=lose))
 
     @precondition(lambda self: self.driven.running)

@@ -59,16 +59,21 @@ class Member:
     @property
     def state(self) -> InstanceState:
         """As the model has it. One that waits in a termination hook still runs: its work can be handed over."""
-        if self.ec2_state in _GOING or self.lifecycle in _LEAVING:
+        if self.going or self.lifecycle in _LEAVING:
             return InstanceState.SHUTTING_DOWN
         if self.ec2_state in ("pending", "") or self.lifecycle.startswith("Pending"):
             return InstanceState.PENDING
         return InstanceState.RUNNING
 
     @property
+    def going(self) -> bool:
+        """EC2 ends it, or has stopped it, whoever wanted that."""
+        return self.ec2_state in _GOING
+
+    @property
     def counted(self) -> bool:
         """Whether its group's desired capacity counts it."""
-        return self.attached and self.ec2_state not in _GOING and not self.lifecycle.startswith(_UNCOUNTED)
+        return self.attached and not self.going and not self.lifecycle.startswith(_UNCOUNTED)
 
     @property
     def standby(self) -> bool:

@@ -118,4 +118,5 @@ class View:
             node_name=node.name if node else "",
             node_uid=node.uid if node else "",
             attached=member.attached,
+            dying=member.going and not doomed,
         )

@@ -85,7 +85,7 @@ def _protector(world: ClusterWorld, fleet: RolloutFleet) -> Protector:
 async def _pool(world: ClusterWorld, shared: Shared, protector: Protector, alone: RolloutFleet) -> Sequence[Line]:
     (pool,) = to_spec(alone).stages[0].pools
     about = f"pool {pool.name}"
-    actors = ClusterActors(shared, lambda: alone, protector.guards, world.group)
+    actors = ClusterActors(shared, lambda: alone, protector.guards, lambda: None, world.group)
     try:
         (actor,) = (await actors.current()).values()
         listed = await _observed(world, actor)

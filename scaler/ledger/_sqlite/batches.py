@@ -18,6 +18,7 @@ from scaler.ledger._sqlite.schema import CONSUMED, DONE, READY, TAKEN
 from scaler.ledger._sqlite.specs import prompt_of, read_specs, unit_of
 from scaler.ledger._sqlite.transaction import Transaction
 from scaler.ledger.bodies import decode_sample, unpack
+from scaler.ledger.flat import flat
 from scaler.ledger.history import EventKind, Scalar
 from scaler.model.job import TrainerReport
 from scaler.model.work import Batch, DropReason, GroupSamples, PolicyVersion
@@ -117,7 +118,7 @@ def publish(tx: Transaction, trainer_epoch: int, version: PolicyVersion) -> None
 def report(tx: Transaction, trainer_epoch: int, news: TrainerReport) -> None:
     """See `Ledger.report`."""
     tx.check_trainer(trainer_epoch)
-    text = json.dumps(dataclasses.asdict(news))
+    text = json.dumps(flat(news))
     tx.db.execute("UPDATE jobs SET report = ?, report_at_s = ? WHERE job = ?", (text, tx.now_s, tx.job))
 
 

@@ -1,6 +1,5 @@
 """Workers: registered, told to leave, gone; and what every reply tells them."""
 
-import dataclasses
 import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ from scaler.ledger._sqlite.schema import DROPPED, WORKER_BITS
 from scaler.ledger._sqlite.transaction import Transaction
 from scaler.ledger._sqlite.units import leases_by_owner, units_where
 from scaler.ledger.contract import Control
+from scaler.ledger.flat import flat
 from scaler.ledger.history import EventKind
 from scaler.model.job import DrainMark, WorkerIdentity, WorkerRecord, WorkerStatus
 from scaler.model.work import ReleaseReason
@@ -62,7 +62,7 @@ def note_heartbeat(tx: Transaction, worker: str, status: WorkerStatus) -> Worker
     """Keep what a worker says of itself."""
     row = find_worker(tx, worker)
     if row is not None:
-        text = json.dumps(dataclasses.asdict(status))
+        text = json.dumps(flat(status))
         tx.db.execute("UPDATE workers SET seen_at_s = ?, status = ? WHERE wid = ?", (tx.now_s, text, row.wid))
     return row
 
@@ -118,9 +118,9 @@ def register(tx: Transaction, identity: WorkerIdentity) -> int:
         (
             tx.job,
             identity.worker,
-            json.dumps(dataclasses.asdict(identity)),
+            json.dumps(flat(identity)),
             tx.now_s,
-            json.dumps(dataclasses.asdict(_NOT_READY)),
+            json.dumps(flat(_NOT_READY)),
         ),
     ).fetchone()
     tx.db.execute("INSERT OR REPLACE INTO counters (id, samples, gone) VALUES (?, 0, 0)", (_row_id(tx, wid),))

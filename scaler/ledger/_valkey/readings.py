@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from scaler.ledger.contract import CensusEntry, DeadLetter, LedgerRefused, UnitState
+from scaler.ledger.flat import flat
 from scaler.ledger.history import EventKind, HistoryEntry, HistoryEvent, Scalar
 from scaler.model.job import (
     DrainMark,
@@ -67,7 +68,7 @@ def settings_of(text: str) -> JobSettings:
 
 def report_text(report: TrainerReport) -> str:
     """A trainer's word of itself, as JSON."""
-    return json.dumps(dataclasses.asdict(report))
+    return json.dumps(flat(report))
 
 
 def report_of(text: str) -> TrainerReport:

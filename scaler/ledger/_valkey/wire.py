@@ -6,7 +6,6 @@ log-probability, policy version (int32, float32, int32), so that it only ever gr
 words are those of `1_core.lua` and `4_work.lua`.
 """
 
-import dataclasses
 import json
 import struct
 from array import array
@@ -24,6 +23,7 @@ from scaler.ledger.bodies import (
     unpack,
 )
 from scaler.ledger.contract import Control, LeaseReply
+from scaler.ledger.flat import flat
 from scaler.model.job import WorkerIdentity, WorkerStatus
 from scaler.model.work import (
     Batch,
@@ -246,9 +246,9 @@ def _group_of(store: ObjectStore | None, told: Sequence[Any], reply: Sequence[by
 
 def status_text(status: WorkerStatus) -> str:
     """A worker's word of itself, as JSON."""
-    return json.dumps(dataclasses.asdict(status), separators=(",", ":"))
+    return json.dumps(flat(status), separators=(",", ":"))
 
 
 def identity_text(identity: WorkerIdentity) -> str:
     """Who a worker is, as JSON."""
-    return json.dumps(dataclasses.asdict(identity), separators=(",", ":"))
+    return json.dumps(flat(identity), separators=(",", ":"))

@@ -226,7 +226,7 @@ class FleetRunner:
         )
         guard, protector = self._guard(config)
         keeper = self._keeper(protector, workers_of(lambda: config.fleet))
-        actors = ClusterActors(shared, lambda: config.fleet, protector.guards, group)
+        actors = ClusterActors(shared, lambda: config.fleet, protector.guards, self._refused, group)
         reporter = Reporter(
             clock=shared.clock,
             config=config,
@@ -367,6 +367,10 @@ class FleetRunner:
     def _wake(self) -> None:
         if self._controller is not None:
             self._controller.wake.set()
+
+    def _refused(self) -> None:
+        if self._controller is not None:
+            self._controller.refused.set()
 
     def _after(self, readout: Readout, reporter: Reporter) -> None:
         if readout.snapshot is not None:

@@ -45,12 +45,14 @@ class ClusterActors:
         shared: Shared,
         fleet: Callable[[], RolloutFleet],
         guarded: Callable[[NodeFacts], bool],
+        refused: Callable[[], None],
         group: asyncio.TaskGroup,
     ) -> None:
-        """`group` owns the watches that actors need."""
+        """`refused` hears at once of refusals that nobody gets as an answer; `group` owns the watches that actors need."""
         self._shared = shared
         self._fleet = fleet
         self._guarded = guarded
+        self._refused = refused
         self._group = group
         self._made: dict[str, tuple[tuple[Pool, int], PoolActor]] = {}
         self._claims: dict[str, WatchedClaims] = {}
@@ -132,7 +134,7 @@ class ClusterActors:
 
     def _claims_of(self, node_pool: str) -> WatchedClaims:
         if node_pool not in self._claims:
-            claims = WatchedClaims(self._shared.kube, node_pool, clock=self._shared.clock)
+            claims = WatchedClaims(self._shared.kube, node_pool, clock=self._shared.clock, refused=self._refused)
             self._group.create_task(claims.run())
             self._claims[node_pool] = claims
         return self._claims[node_pool]

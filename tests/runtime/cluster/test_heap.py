@@ -17,7 +17,7 @@ from tests.builders.nodes import Nodes
 def thawed() -> Iterator[None]:
     gc.unfreeze()
     yield
-    gc.unfreeze()
+    gc.freeze()  # as the tests' own conftest had it
 
 
 @pytest.mark.usefixtures("thawed")
