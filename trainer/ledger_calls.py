@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tenacity import Retrying, retry_if_exception_type, stop_when_event_set, wait_exponential
+
 from scaler.ledger.contract import Ledger, LedgerUnavailable
 from trainer.timing import TrainerClock
 
@@ -30,15 +32,17 @@ class LedgerCalls:
 
     def call(self, action: Callable[[Ledger], T]) -> T:
         """The action's answer; `Stopped` where none came before the stop request."""
-        wait_s = self.backoff_initial_s
-        while True:
-            try:
-                return action(self.ledger)
-            except LedgerUnavailable as error:
-                if self.stop.is_set():
-                    raise Stopped from error
-            self.clock.pause(wait_s)
-            wait_s = min(2.0 * wait_s, self.backoff_max_s)
+        retrying = Retrying(
+            retry=retry_if_exception_type(LedgerUnavailable),
+            wait=wait_exponential(multiplier=self.backoff_initial_s, max=self.backoff_max_s),
+            stop=stop_when_event_set(self.stop),
+            sleep=self.clock.pause,
+            reraise=True,
+        )
+        try:
+            return retrying(action, self.ledger)
+        except LedgerUnavailable as error:
+            raise Stopped from error
 
     def wait_for(
         self, action: Callable[[Ledger], T | None], *, poll_s: float, limit_s: float | None, idle: Callable[[], None]
