@@ -53,7 +53,7 @@ def unit_words(unit_id: str) -> tuple[str, int]:
     """A unit as the functions take it: its group, its place there. An id that is none comes back as it is, with -1."""
     name, _, index = unit_id.rpartition("/")
     place = place_in_group(index)
-    return (name, place) if unit_id == f"{name}/{place}" else (unit_id, -1)
+    return (name, place) if place >= 0 and unit_id == f"{name}/{place}" else (unit_id, -1)
 
 
 def _end_of_run(commits: Sequence[Commit], records: Sequence[bytes], start: int) -> int:

@@ -3,7 +3,7 @@
 What a group's units ask for is one body: how many units and prompts there are, the numbers of each unit with the place
 of its prompt, the lengths of the prompts, then the prompts, each once. A journal has twelve bytes a token: id,
 log-probability, policy version (int32, float32, int32), so that it only ever grows at its end. Layouts of the packed
-words are those of `1_core.lua` and `4_work.lua`.
+words are those of `1_core.lua` and `4_lease.lua`.
 """
 
 import dataclasses
