@@ -1,6 +1,7 @@
 """The Valkey engine and its server: what is refused, what survives, what happens while it is away."""
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,10 @@ from redis.exceptions import ResponseError
 from scaler.ledger._valkey import link
 from scaler.ledger._valkey.address import Address, check_server, parse_url
 from scaler.ledger._valkey.link import library
-from scaler.ledger._valkey.runs import fence_bytes
+from scaler.ledger._valkey.runs import fence_bytes, unit_words
 from scaler.ledger.audit import audit
 from scaler.ledger.contract import CommitOutcome, LedgerRefused, LedgerUnavailable, UnitState
-from scaler.ledger.registry import open_ledger
+from scaler.ledger.registry import open_for_reading, open_ledger
 from scaler.model.work import Batch, FencingToken
 from tests.builders.ledger import (
     READY,
@@ -24,7 +25,6 @@ from tests.builders.ledger import (
     delta,
     groups,
     identity,
-    ids,
     lease_all,
     release_of,
     run_units,
@@ -283,7 +283,7 @@ def test_a_call_that_fails_leaves_the_counters_as_the_store_has_them(server: Val
     ledger = ready(server.url)
     ledger.put_units(groups(1))
     one, two = lease_all(ledger, "w1", 2)
-    words = [(lease.unit.unit_id, fence_bytes(lease.fencing_token), "drain") for lease in (one, two)]
+    words = [(*unit_words(lease.unit.unit_id), fence_bytes(lease.fencing_token), "drain") for lease in (one, two)]
     with server.client() as client, pytest.raises(ResponseError):
         client.fcall(
             f"{library()[1]}release", 1, "headrace:{job}:", "", "w1",
@@ -395,9 +395,29 @@ def test_units_of_groups_that_a_call_left_halfway_are_shown_as_their_own(server:
             ledger.lease("w1", 2, TTL_S)
         client.rename("kept{job}", "headrace:{job}:x")
         ledger.lease("w1", 2, TTL_S)
-        shown = ids(ledger.lease("w2", 2, TTL_S).leases)
-        held = client.hkeys("headrace:{job}:h:w2")
-    assert sorted(shown) == sorted(name.decode() for name in held)
+        shown = ledger.lease("w2", 2, TTL_S).leases
+        number = client.hget("headrace:{job}:w:w2", "number").decode()
+        held = client.hgetall(f"headrace:{{job}}:h:{number}")
+    assert Counter(lease.unit.unit_id.rpartition("/")[0] for lease in shown) == {
+        name.decode(): int(n) for name, n in held.items()
+    }
+
+
+@pytest.mark.parametrize(("key", "value"), [("m", b"\xc1" + b"\xdc"), ("g", b"\x9f")], ids=["apart", "in the hash"])
+def test_a_job_of_another_build_is_left_as_it_is(server: ValkeyServer, key: str, value: bytes) -> None:
+    with server.client() as client:
+        if key == "m":
+            client.set("headrace:{job}:m", value)
+        else:
+            client.hset("headrace:{job}:g", "", value)
+        before = client.dump(f"headrace:{{job}}:{key}")
+        for _ in range(2):
+            with pytest.raises(LedgerRefused, match="another build"):
+                ready(server.url)
+            with pytest.raises(LedgerRefused, match="another build"):
+                open_for_reading(server.url, "job")
+        assert [name.decode() for name in client.keys("headrace:*")] == [f"headrace:{{job}}:{key}"]
+        assert client.dump(f"headrace:{{job}}:{key}") == before
 
 
 def test_no_server_is_unavailable() -> None:
