@@ -108,7 +108,7 @@ def test_a_fleet_that_wants_all_holds_in_the_mean_what_it_says_and_no_more(count
     runs = [counted(waves(), seed, counts) for seed in range(20)]
     said = [most(counts).at(float(time_s)) for time_s in AFTER_FALLS_S]
     for time_s, values, at_most in zip(AFTER_FALLS_S, zip(*runs, strict=True), said, strict=True):
-        assert fmean(values) <= at_most + 4.0 * (stdev(values) + 0.1) / len(values) ** 0.5, time_s
+        assert fmean(values) <= at_most + 4.0 * (stdev(values) + 0.3) / len(values) ** 0.5, time_s
     over_time = [fmean(run) for run in runs]
     assert fmean(over_time) <= fmean(said) + 4.0 * stdev(over_time) / len(over_time) ** 0.5
     assert fmean(over_time) >= 0.95 * fmean(said)
