@@ -133,10 +133,21 @@ def _lives(problem: Json, o: int, offering: Json, k: int, *, held: bool) -> Term
         for i, life in enumerate(fall["lives"]):
             from_s = life["granted_s"] if held else life["ready_from_s"]
             to_s = fall["at_s"] if held else life["ready_to_s"]
-            inside_s = min(to_s, ends_s) - max(from_s, begins_s)
+            inside_s = _there_s(problem, fall, life, max(from_s, begins_s), min(to_s, ends_s))
             if inside_s > 0:
                 shares["V", o, f, i] = inside_s / (ends_s - begins_s)
     return shares
+
+
+def _there_s(problem: Json, fall: Json, life: Json, from_s: float, to_s: float) -> float:
+    """Time between two moments, of a life that fades by the share that is still there."""
+    if not life["fades"] or to_s <= fall["at_s"]:
+        return float(to_s - from_s)
+    total: float = max(0.0, fall["at_s"] - from_s)
+    ages, shares = problem["draws"]["stays_from_s"], problem["draws"]["stays"]
+    for age_s, until_s, share in zip(ages, ages[1:], shares, strict=False):
+        total += share * max(0.0, min(fall["at_s"] + until_s, to_s) - max(fall["at_s"] + age_s, from_s))
+    return total
 
 
 def _limits(rows: Rows, problem: Json) -> None:
@@ -206,7 +217,7 @@ def _r(o: int, k: int, factor: float) -> Terms:
 def _stays(problem: Json, offering: Json, k: int, until_s: Callable[[Json, Json], float]) -> Terms:
     begins_s, ends_s = problem["edges_s"][k], problem["edges_s"][k + 1]
     inside_s = {
-        (f, i): min(until_s(fall, life), ends_s) - max(life["granted_s"], begins_s)
+        (f, i): _there_s(problem, fall, life, max(life["granted_s"], begins_s), min(until_s(fall, life), ends_s))
         for f, fall in enumerate(offering["falls"])
         for i, life in enumerate(fall["lives"])
     }

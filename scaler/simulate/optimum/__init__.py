@@ -68,10 +68,11 @@ Why no run is below it
     on 12 hours of the H100 counts by about 1 % and took most of a minute instead of a second.
 
 In the mean (`in_the_mean`)
-    No run is below the bound, and few can be near it: each launch may be at its shortest there, and falls take whoever suits.
-    The world draws both, by keys of their own (seed, offering, slot, how often it was taken): a draw is independent of all
-    that happens before the cloud acts on it. So let a policy know what it likes, all of capacity and all other draws too, but of
-    a launch only whether it has registered and whether it is ready, and of whom a fall takes nothing before the fall. Then
+    No run is below the bound, and few can be near it: each launch may be at its shortest there, falls take whoever suits, and
+    all whom they take stay for as long as one may. The world draws these, by keys of their own (seed, offering, slot, how often
+    it was taken, or the fall): a draw is independent of all that happens before the cloud acts on it. So let a policy know what
+    it likes, all of capacity and all other draws too, but of a launch only whether it has registered and whether it is ready,
+    and of whom a fall takes, and of when these go, nothing before the fall. Then
     E[cost] >= lambda * E[credited], for the lambda of the program with the rows below (`luck`): many runs together cost no less
     a sample. (The mean of the runs' ratios is another number; one run may be below.) The means over draws of feasible points are
     feasible, as all rows are linear; what is new holds for them only.
@@ -93,7 +94,22 @@ In the mean (`in_the_mean`)
         at least (`kept`, part of held). Grants within a step are mixtures of moments that all falls of the offering share,
         as are the lives, of which those that are never ready are listed here too.
 
-    Left out here: that notices come early or late, so that instances outlive falls by less than `outlive_s` in the mean.
+    Outlived. For each that a fall at f marks a moment is drawn then, at which it is gone if it is there so long: whatever
+        anybody does, it is there at t with a chance of S(t - f) at most (`outlive`), and the fall marks at most what it falls by.
+        The unmarked are never more than the count. So, where falls alone take, held(t) <= count(t) + the sum of fall * S(t - f)
+        over all falls f up to t. Who is ready at t was held at u, t - d <= u <= t, and was unmarked then, or marked by a fall up
+        to u: ready(t) <= count(u) + the sum of fall * S(t - f) over the falls f up to u only. The least of these over u, and of
+        the rows for every run, is meaned over the step.
+        Let all that a fall marks, and that would be gone within the refund, live a life of it, those too that we end before or
+        that fail (refunded they would have cost less, and no row asks that they are there). Where granted + w > f + `outlive_s`
+        that is all that it marks, so that nothing is said of their moments: a share S(t - f) of such a life at most is there at
+        t (it `fades`), and its time after the fall counts as much less. S falls, so that the share of a step that is ready is
+        convex in the grant, and mixtures of the moments around a grant have no less. The moment granted + w = f + `outlive_s` is
+        listed, unfaded: lives granted later are mixtures of it and of faded ones, those granted before, whose refund hangs
+        on the draw, of unfaded ones.
+
+    Left out here: that the first samples come a generation after a replica is ready, that groups and batches are whole, that new
+    weights stop a replica for a moment, and that who is noticed takes no new group.
 
 Cost before refunds has a bound of its own, `before_refunds_usd_per_1k_samples`: the same program without lives. Foresight of
 falls is worth much where they are many (an hour free for each replica taken), and no policy has it; what it pays before

@@ -39,8 +39,9 @@ class Launches:
     def ready_by(self) -> Floats:
         """At index x: at least the share of grants that are ready x seconds later."""
         booted = self._booted_by
-        # Who registers within a second is taken to have registered at its start.
-        registered = np.diff(booted, prepend=0.0)[1:]
+        # Who registers within a second is taken to have registered at its start; some may at once.
+        registered = np.diff(booted)
+        registered[0] += booted[0]
         ready = np.convolve(registered, _done_by(self.model.load))[: len(booted) - 1]
         return np.append(np.minimum(ready, booted[1:]), booted[-1])
 

@@ -10,8 +10,8 @@ from collections import defaultdict
 import numpy as np
 
 from scaler.simulate.optimum.builder import Builder, OfferingColumns, Term
-from scaler.simulate.optimum.problem import Draws, Fall, OfferingLimits
-from scaler.simulate.optimum.times import Columns, Times
+from scaler.simulate.optimum.problem import Draws, Fall, OfferingLimits, fades_after
+from scaler.simulate.optimum.times import Columns, Stretch, Times
 
 
 def add_draws(builder: Builder, draws: Draws, times: Times, limits: OfferingLimits, found: OfferingColumns) -> None:
@@ -27,7 +27,7 @@ def add_draws(builder: Builder, draws: Draws, times: Times, limits: OfferingLimi
 
 def _present(builder: Builder, times: Times, limits: OfferingLimits, found: OfferingColumns) -> Columns:
     present, steps = builder.add(np.array(limits.held_most)), np.arange(len(found.held))
-    stays = [(life.granted_s, life.ready_to_s) for fall in limits.falls for life in fall.lives]
+    stays = [(life.granted_s, life.ready_to_s, fades_after(fall, life)) for fall in limits.falls for life in fall.lives]
     row, column, share = times.spans(stays, np.concatenate([steps[:0], *found.lives]))
     parts: list[Term] = [(steps, part, -1.0) for part in (found.held, found.free_held) if part is not None]
     builder.at_most(np.zeros(len(steps)), (steps, present, 1.0), (row, column, -share), *parts)
@@ -92,13 +92,13 @@ def _looks_back(draws: Draws) -> tuple[Columns, Columns, Columns]:
 
 def _keep(builder: Builder, times: Times, limits: OfferingLimits, found: OfferingColumns) -> None:
     """A fall takes all that are as old alike: its share of them, so that who is to be refunded has others that stay."""
-    ends: list[tuple[float, float]] = []
+    ends: list[Stretch] = []
     kept: list[Columns] = [np.zeros(0, dtype=np.int64)]
     later: dict[float, list[int]] = defaultdict(list)
     for fall, lives in reversed(list(zip(limits.falls, found.lives, strict=True))):
         stay = builder.add(np.full(len(lives) if fall.stays else 0, fall.most_replicas + fall.stays))
         kept.append(stay)
-        ends += [(life.granted_s, fall.at_s) for life in fall.lives] if fall.stays else []
+        ends += [(life.granted_s, fall.at_s, None) for life in fall.lives] if fall.stays else []
         _shares(builder, fall, lives, stay, later)
     steps = np.arange(len(found.held))
     row, column, share = times.spans(ends, np.concatenate(kept))

@@ -17,6 +17,8 @@ class Life:
     granted_s: float
     ready_from_s: float
     ready_to_s: float
+    fades: bool = False
+    """After the fall it is there only as often as `Draws` says: where the bound is one of the mean and the refund is sure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,11 @@ class Fall:
     stays: float
     """The count after it: it takes nothing before so many others are held."""
     lives: tuple[Life, ...]
+
+
+def fades_after(fall: Fall, life: Life) -> float | None:
+    """When the share of those who live it begins to sink; None where it does not."""
+    return fall.at_s if life.fades else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +110,10 @@ class Draws:
     """From a grant: nobody has registered by then."""
     least_unready_s: float
     """Spent, in the mean, for each launch that becomes ready, wherever others are given up."""
+    stays_from_s: tuple[float, ...]
+    """Ages after a fall, from which on ..."""
+    stays: tuple[float, ...]
+    """... at most so large a share of those that it marked is still there; none after the last."""
     late: tuple[Late, ...]
 
 
@@ -177,7 +188,7 @@ def _draws(document: Mapping[str, Any] | None) -> Draws | None:
         return None
     facts = dict(document)
     late = tuple(Late(**_tuples(one)) for one in facts.pop("late"))
-    return Draws(late=late, **facts)
+    return Draws(late=late, **_tuples(facts))
 
 
 def _fall(document: Mapping[str, Any]) -> Fall:

@@ -26,7 +26,7 @@ import numpy as np
 
 from scaler.simulate.optimum.builder import Builder, OfferingColumns, Program, Term
 from scaler.simulate.optimum.luck import add_draws
-from scaler.simulate.optimum.problem import OfferingLimits, Problem
+from scaler.simulate.optimum.problem import OfferingLimits, Problem, fades_after
 from scaler.simulate.optimum.steps import Floats
 from scaler.simulate.optimum.times import Columns, Spans, Times
 
@@ -141,12 +141,12 @@ def _share(builder: Builder, limits: OfferingLimits, found: OfferingColumns) -> 
 
 
 def _spans(times: Times, limits: OfferingLimits, lives: Sequence[Columns], *, held: bool) -> Spans:
-    spans_s = [
-        (life.granted_s, fall.at_s) if held else (life.ready_from_s, life.ready_to_s)
+    stretches = [
+        (life.granted_s, fall.at_s, None) if held else (life.ready_from_s, life.ready_to_s, fades_after(fall, life))
         for fall in limits.falls
         for life in fall.lives
     ]
-    return times.spans(spans_s, np.concatenate([np.zeros(0, dtype=np.int64), *lives]))
+    return times.spans(stretches, np.concatenate([np.zeros(0, dtype=np.int64), *lives]))
 
 
 def _flow(builder: Builder, problem: Problem, times: Times, layout: Layout) -> None:

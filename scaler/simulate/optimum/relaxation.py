@@ -7,6 +7,7 @@ import numpy as np
 
 from scaler.simulate.optimum.grid import edges_of
 from scaler.simulate.optimum.launches import Launches
+from scaler.simulate.optimum.outlive import Stays, held_in_the_mean, ready_in_the_mean, stays_of
 from scaler.simulate.optimum.problem import Draws, Fall, Late, Life, OfferingLimits, Problem, Stock
 from scaler.simulate.optimum.rails import Held, limits_of
 from scaler.simulate.optimum.steps import Floats, StepFunction, least_of, of_series, window_max, window_min
@@ -23,6 +24,7 @@ def problem_of(scenario: Scenario, *, in_the_mean: bool = False) -> Problem:
     """The problem whose optimum no policy in the scenario's world can beat: whatever the seed, or in the mean over draws."""
     launch_s = scenario.launch.least_ready_s
     launches = Launches(scenario.launch) if in_the_mean else None
+    stays = stays_of(scenario.notices) if in_the_mean else None
     held = held_of(scenario)
     falls_s = {at_s for one in held if refunds_falls(one.model) for at_s, _ in one.count.falls()}
     edges_s = edges_of(scenario.end_s, min(launch_s, launches.blind_s) if launches else launch_s, falls_s)
@@ -38,10 +40,10 @@ def problem_of(scenario: Scenario, *, in_the_mean: bool = False) -> Problem:
         credit_ahead_samples=ahead_samples(scenario),
         useful_replicas=useful_replicas(scenario),
         stock=stock_of(scenario),
-        offerings=tuple(_offering(scenario, one, edges_s, in_the_mean=in_the_mean) for one in held),
+        offerings=tuple(_offering(scenario, one, edges_s, stays) for one in held),
         instants_s=tuple(instants_s),
         limits=limits_of(scenario, held, edges_s, instants_s),
-        draws=_draws(launches, edges_s) if launches else None,
+        draws=_draws(launches, stays, edges_s) if launches and stays else None,
     )
 
 
@@ -58,7 +60,7 @@ def held_of(scenario: Scenario) -> list[Held]:
 
 def refunds_falls(model: OfferingModel) -> bool:
     """Whether falls of its count are what refunds."""
-    return model.reclaims and model.offering.billing.refund_if_interrupted_within_s > 0 and not strikes(model.hazard)
+    return falls_alone_take(model) and model.offering.billing.refund_if_interrupted_within_s > 0
 
 
 def finished_batches(scenario: Scenario) -> int:
@@ -96,7 +98,7 @@ def stock_of(scenario: Scenario) -> Stock:
     return Stock(start_least=buffered, start_most=start_most, most=most + ahead_samples(scenario) + slack, slack=slack)
 
 
-def _draws(launches: Launches, edges_s: Floats) -> Draws:
+def _draws(launches: Launches, stays: Stays, edges_s: Floats) -> Draws:
     """`earlier` is a launch before the step: one so long that next to none are ready, that half are, and so on."""
     ages_s = [*(launches.age_s(share) for share in LATE_SHARES), FAR_BACK_S]
     late: list[Late] = []
@@ -104,10 +106,16 @@ def _draws(launches: Launches, edges_s: Floats) -> Draws:
         for earlier in sorted({int(np.searchsorted(edges_s, begin_s - age_s, "right")) - 1 for age_s in ages_s}):
             weights = launches.most_ready(edges_s, earlier, step)
             late.append(Late(step=step, earlier=earlier, edges=tuple(weights), weights=tuple(weights.values())))
-    return Draws(blind_s=launches.blind_s, least_unready_s=launches.least_unready_s, late=tuple(late))
+    return Draws(
+        blind_s=launches.blind_s,
+        least_unready_s=launches.least_unready_s,
+        stays_from_s=stays.ages_s,
+        stays=stays.shares,
+        late=tuple(late),
+    )
 
 
-def _offering(scenario: Scenario, one: Held, edges_s: Floats, *, in_the_mean: bool) -> OfferingLimits:
+def _offering(scenario: Scenario, one: Held, edges_s: Floats, stays: Stays | None) -> OfferingLimits:
     model, billing = one.model, one.model.offering.billing
     unforeseen = billing.refund_if_interrupted_within_s > 0 and strikes(model.hazard)
     binds = billing.minimum_s > scenario.launch.least_ready_s
@@ -117,9 +125,9 @@ def _offering(scenario: Scenario, one: Held, edges_s: Floats, *, in_the_mean: bo
         capacity_type=str(model.offering.capacity_type),
         usd_per_h=model.usd_per_h,
         warm_replicas=one.warm,
-        held_most=_plain(held_most(scenario, one).means(edges_s)),
-        ready_most=_plain(ready_most(scenario, one).means(edges_s)),
-        falls=tuple(_falls(scenario, one, edges_s, in_the_mean=in_the_mean)) if refunds_falls(model) else (),
+        held_most=_plain(held_most(scenario, one, stays).means(edges_s)),
+        ready_most=_plain(ready_most(scenario, one, stays).means(edges_s)),
+        falls=tuple(_falls(scenario, one, edges_s, in_the_mean=stays is not None)) if refunds_falls(model) else (),
         minimum_s=billing.minimum_s if binds else 0.0,
         unforeseen_refund_s=billing.refund_if_interrupted_within_s if unforeseen else 0.0,
     )
@@ -136,13 +144,25 @@ def strikes(hazard: AgeHazard | None) -> bool:
     return any(per_h > 0 for _, per_h in hazard.steps) or hazard.bursts_per_h * hazard.burst_ratio > 0
 
 
-def held_most(scenario: Scenario, one: Held) -> StepFunction:
-    """The most replicas held at a time: the greatest count of the last moments; of all the past where nothing is taken."""
-    return window_max(one.count, scenario.notices.outlive_s if one.model.reclaims else math.inf)
+def falls_alone_take(model: OfferingModel) -> bool:
+    """Whether whatever the cloud takes was marked by a fall of the count."""
+    return model.reclaims and not strikes(model.hazard)
 
 
-def ready_most(scenario: Scenario, one: Held) -> StepFunction:
-    """The most replicas ready at a time: held for as long as a launch takes, and not taken by a fall meanwhile."""
+def held_most(scenario: Scenario, one: Held, stays: Stays | None = None) -> StepFunction:
+    """The most replicas held at a time: the greatest count of the last moments; of all the past where nothing is taken.
+
+    `stays`: the most in the mean over draws.
+    """
+    most = window_max(one.count, scenario.notices.outlive_s if one.model.reclaims else math.inf)
+    return least_of(most, held_in_the_mean(one.count, stays)) if stays and falls_alone_take(one.model) else most
+
+
+def ready_most(scenario: Scenario, one: Held, stays: Stays | None = None) -> StepFunction:
+    """The most replicas ready at a time: held for as long as a launch takes, and not taken by a fall meanwhile.
+
+    `stays`: the most in the mean over draws.
+    """
     launch_s, outlive_s = scenario.launch.least_ready_s, scenario.notices.outlive_s
     most = window_min(held_most(scenario, one), launch_s, 0.0, math.inf)
     if one.model.reclaims and launch_s >= outlive_s:
@@ -151,6 +171,8 @@ def ready_most(scenario: Scenario, one: Held) -> StepFunction:
         ends = launch_s < scenario.end_s
         times_s, values = ((0.0, launch_s), (float(one.warm), math.inf)) if ends else ((0.0,), (float(one.warm),))
         most = least_of(most, StepFunction(times_s, values, scenario.end_s))
+    if stays and falls_alone_take(one.model):
+        most = least_of(most, ready_in_the_mean(one.count, stays, launch_s))
     return most
 
 
@@ -160,7 +182,7 @@ def _falls(scenario: Scenario, one: Held, edges_s: Floats, *, in_the_mean: bool)
     # In the mean lives are told apart by their grant whichever fall ends them: what is a moment of one is one of all.
     shared = set().union(*moments.values()) if in_the_mean else set()
     for at_s, replicas in one.count.falls():
-        lives = tuple(_lives(scenario, at_s, refund_s, moments[at_s] | shared, useful=not in_the_mean))
+        lives = tuple(_lives(scenario, at_s, refund_s, moments[at_s] | shared, in_the_mean=in_the_mean))
         if lives:
             yield Fall(at_s=at_s, most_replicas=replicas, stays=one.count.at(at_s), lives=lives)
 
@@ -175,13 +197,19 @@ def _moments(scenario: Scenario, fall_s: float, refund_s: float, edges_s: Floats
 
 
 def _lives(
-    scenario: Scenario, fall_s: float, refund_s: float, moments: Iterable[float], *, useful: bool
+    scenario: Scenario, fall_s: float, refund_s: float, moments: Iterable[float], *, in_the_mean: bool
 ) -> Iterable[Life]:
-    """`useful`: only those that are ready at some time."""
+    """Not in the mean: only those that are ready at some time."""
     launch_s = scenario.launch.least_ready_s
     gone_s = min(fall_s + scenario.notices.outlive_s, scenario.end_s)
     first_s = max(0.0, fall_s - refund_s)
     for granted_s in sorted(moment for moment in moments if first_s <= moment <= fall_s):
         ready_to_s = min(gone_s, granted_s + refund_s)
-        if ready_to_s > granted_s + launch_s or not useful:
-            yield Life(granted_s=granted_s, ready_from_s=granted_s + launch_s, ready_to_s=ready_to_s)
+        if ready_to_s > granted_s + launch_s or in_the_mean:
+            yield Life(
+                granted_s=granted_s,
+                ready_from_s=granted_s + launch_s,
+                ready_to_s=ready_to_s,
+                # Of those whose refund hangs on the moment at which they are gone, more may be there.
+                fades=in_the_mean and granted_s + refund_s > gone_s + _ROUNDING,
+            )

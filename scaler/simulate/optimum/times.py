@@ -5,11 +5,14 @@ from typing import TypeAlias
 
 import numpy as np
 
+from scaler.simulate.optimum.outlive import Stays
 from scaler.simulate.optimum.problem import Problem
 from scaler.simulate.optimum.steps import Floats
 
 Columns = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Spans: TypeAlias = tuple[Columns, Columns, Floats]
+Stretch: TypeAlias = tuple[float, float, float | None]
+"""(from, to, the fall after which it fades if it does), in seconds."""
 _ROUNDING_S = 1e-9
 
 
@@ -21,6 +24,8 @@ class Times:
         self.begins_s, self.ends_s = self.edges_s[:-1], self.edges_s[1:]
         self.lasts_s: Floats = np.diff(self.edges_s)
         self._launch_s = problem.launch_s + _ROUNDING_S
+        draws = problem.draws
+        self._stays = Stays(ages_s=draws.stays_from_s, shares=draws.stays) if draws else None
 
     @property
     def lags(self) -> tuple[Columns, Columns]:
@@ -53,20 +58,23 @@ class Times:
                 edges.append(edge)
         return np.array(steps, dtype=np.int64), np.array(edges, dtype=np.int64)
 
-    def shares(self, from_s: float, to_s: float) -> tuple[Columns, Floats]:
-        """The steps that a stretch of time fills, and the share of each."""
+    def shares(self, from_s: float, to_s: float, fades_s: float | None = None) -> tuple[Columns, Floats]:
+        """The steps that a stretch of time fills, and the share of each; of one that fades, as far as it is still there."""
         first = max(0, int(np.searchsorted(self.edges_s, from_s, "right")) - 1)
         last = min(len(self.lasts_s), int(np.searchsorted(self.edges_s, to_s, "left")))
         steps = np.arange(first, last)
-        filled_s = np.minimum(to_s, self.ends_s[steps]) - np.maximum(from_s, self.begins_s[steps])
+        since_s, until_s = np.maximum(from_s, self.begins_s[steps]), np.minimum(to_s, self.ends_s[steps])
+        if fades_s is not None and self._stays is not None:
+            since_s, until_s = (self._stays.passed_s(times_s, fades_s) for times_s in (since_s, until_s))
+        filled_s = until_s - since_s
         return steps, np.clip(filled_s / self.lasts_s[steps], 0.0, 1.0)
 
-    def spans(self, spans_s: Sequence[tuple[float, float]], columns: Columns) -> Spans:
+    def spans(self, stretches: Sequence[Stretch], columns: Columns) -> Spans:
         """(step, column, share of the step) of all stretches, one a column."""
         rows: list[Columns] = [np.zeros(0, dtype=np.int64)]
         shares: list[Floats] = [np.zeros(0)]
-        for span_s in spans_s:
-            steps, share = self.shares(*span_s)
+        for stretch in stretches:
+            steps, share = self.shares(*stretch)
             rows.append(steps)
             shares.append(share)
         lengths = [len(steps) for steps in rows[1:]]

@@ -8,14 +8,15 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean, stdev
+from unittest.mock import patch
 
 import pytest
 
 from scaler.simulate.delays import Delay
-from scaler.simulate.optimum import Bound, solve
+from scaler.simulate.optimum import Bound, outlive, solve
 from scaler.simulate.optimum.foresight import achieved
 from scaler.simulate.result import Summary
-from scaler.simulate.scenario import LaunchModel, Scenario
+from scaler.simulate.scenario import LaunchModel, NoticeModel, Scenario, TrainerModel
 from scaler.simulate.world import simulate
 from tests.builders.optimum import a_random_world, whimsical
 from tests.builders.scenarios import a_capacity, a_scenario
@@ -26,6 +27,8 @@ A_BATCH = 4
 SEEDS = range(8)
 ERRORS = 4.0
 """Standard errors that a mean may be below by chance."""
+AT_ONCE = NoticeModel(lead_s=300.0, spread_s=0.0, none_ratio=0.0)
+"""All that a fall takes stay for as long as one may."""
 DRAWN = LaunchModel(
     answer=Delay(),
     boot=Delay(least_s=100.0, median_s=90.0, sigma=0.8, most_s=720.0),
@@ -75,12 +78,46 @@ def emptying() -> Scenario:
     return replace(taking(), offerings=(a_capacity("a", *falls, refund_s=3600.0), taking().offerings[1]))
 
 
-@pytest.mark.parametrize("make", [launching, taking, emptying])
+def outliving() -> Scenario:
+    """All are taken and come back every quarter of an hour; who stays for the longest after a fall works for the longest."""
+    falls = [(h / 8, 3 if h % 2 == 0 else 0) for h in range(16)]
+    quick = LaunchModel(answer=Delay(), boot=Delay(least_s=20.0), load=Delay(least_s=10.0))
+    return a_scenario(a_capacity("a", *falls), hours=2.0, interval_s=10.0, launch=quick, warm_depth_samples=0)
+
+
+@pytest.mark.parametrize("make", [launching, taking, emptying, outliving])
 def test_nor_does_a_planner_that_knows_all_capacity(make: Callable[[], Scenario]) -> None:
     scenario = make()
     bound = solve(scenario, in_the_mean=True)
     runs = [achieved(scenario, math.inf, bound.cost_usd_per_1k_samples / 1000, seed) for seed in SEEDS]
     assert not is_below(bound, runs)
+
+
+def sinking() -> Scenario:
+    """Too few replicas from the start, of which every fall takes four, each at a moment of its own and without a word."""
+    falls = [(i / 12, 16 - 4 * i) for i in range(5)]
+    scenario = a_scenario(
+        a_capacity("a", *falls),
+        sizing=16,
+        hours=0.4,
+        trainer=TrainerModel(usd_per_h=100.0, train_s=6.0),
+        notices=NoticeModel(lead_s=0.0, spread_s=300.0),
+        warm_replicas=16,
+        warm_depth_samples=0,
+    )
+    return replace(scenario, generation=replace(scenario.generation, progress_s=1.0, lease_ttl_s=5.0, resume_s=0.0))
+
+
+def test_a_fleet_that_holds_all_there_is_comes_near_it_and_would_beat_one_that_has_it_taken_sooner() -> None:
+    runs = [simulate(sinking(), seed).summary for seed in range(24)]
+    bound = solve(sinking(), in_the_mean=True)
+    assert not is_below(bound, runs)
+    assert sum(run.cost_usd for run in runs) < 1.02 * bound.cost_usd_per_1k_samples / 1000 * sum(
+        run.samples_credited for run in runs
+    )
+    share = outlive._share
+    with patch.object(outlive, "_share", lambda *asked: 0.7 * share(*asked)):
+        assert is_below(solve(sinking(), in_the_mean=True), runs)
 
 
 def raised(scenario: Scenario) -> float:
@@ -91,7 +128,7 @@ def test_launches_that_are_drawn_cost_more_than_their_shortest() -> None:
     constant = LaunchModel(answer=Delay(), boot=Delay(least_s=100.0), load=Delay(least_s=60.0))
     # Three falls of all: the mean launch is ready four minutes after the shortest, of which the relaxation keeps a part.
     assert raised(launching()) > 1.02
-    assert raised(replace(launching(), launch=constant)) < 1.01
+    assert raised(replace(launching(), launch=constant, notices=AT_ONCE)) < 1.01
 
 
 def test_who_is_taken_by_lot_is_seldom_the_one_who_would_be_free() -> None:
@@ -101,7 +138,13 @@ def test_who_is_taken_by_lot_is_seldom_the_one_who_would_be_free() -> None:
 
 
 def test_where_all_are_taken_nothing_hangs_on_the_lot() -> None:
-    assert raised(emptying()) == pytest.approx(1.0, abs=0.02)
+    assert raised(replace(emptying(), notices=AT_ONCE)) == pytest.approx(1.0, abs=0.02)
+
+
+def test_nobody_has_all_that_are_taken_stay_for_as_long_as_one_may() -> None:
+    # Of 300 s after each fall about 210 are left in the mean, and there are 450 before it.
+    assert raised(outliving()) > 1.05
+    assert raised(replace(outliving(), notices=AT_ONCE)) == pytest.approx(1.0, abs=1e-3)
 
 
 def test_it_says_that_it_is_one_of_the_mean() -> None:

@@ -33,6 +33,17 @@ def test_a_launch_that_always_takes_as_long_is_ready_then() -> None:
     assert launches.least_unready_s == pytest.approx(290, abs=3)
 
 
+def test_who_registers_at_once_is_ready_all_the_same() -> None:
+    launches = Launches(LaunchModel(answer=Delay(), boot=Delay(), load=Delay(least_s=20.0, median_s=30.0)))
+    assert (launches.blind_s, launches.ready_by[48], launches.ready_by[50], launches.ready_by[3600]) == (
+        0.0,
+        0.0,
+        1.0,
+        1.0,
+    )
+    assert launches.least_unready_s == pytest.approx(50, abs=2)
+
+
 def test_giving_up_saves_little_where_launches_do_not_linger() -> None:
     least_s = Launches(USUAL).least_unready_s
     assert TIMES_S.mean() - 4 < least_s <= TIMES_S.mean()
