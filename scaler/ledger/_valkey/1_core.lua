@@ -40,8 +40,9 @@ local NONE = {}
 
 -- Goes before the counters. Those of a build with other records do not begin with it, and are refused.
 local SCHEMA = 'blocks\n'
--- Builds that kept the counters in `m` fail on it before they touch anything.
-local GUARD = '\193'
+-- Builds that kept the counters in `m` fail on it before they touch anything: MessagePack has no such byte. The later ones
+-- take the first one off.
+local GUARD = '\193\193'
 
 local function fail(code, text)
   error({ err = code .. ' ' .. text })
