@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 from redis.exceptions import ResponseError
@@ -16,7 +17,7 @@ from scaler.ledger._valkey.runs import fence_bytes, unit_words
 from scaler.ledger.audit import audit
 from scaler.ledger.contract import CommitOutcome, LedgerRefused, LedgerUnavailable, UnitState
 from scaler.ledger.registry import open_for_reading, open_ledger
-from scaler.model.work import Batch, FencingToken
+from scaler.model.work import Batch, FencingToken, Resume
 from tests.builders.ledger import (
     READY,
     TTL_S,
@@ -195,7 +196,9 @@ def test_builds_that_kept_counters_apart_cannot_read_them(server: ValkeyServer, 
     with server.client() as client:
         (name,) = client.keys("headrace:{*}:m")
         with pytest.raises(ResponseError):
-            client.eval("local m = cmsgpack.unpack(server.call('GET', KEYS[1]):sub(1 + ARGV[1])) return 1", 1, name, skipped)
+            client.eval(
+                "local m = cmsgpack.unpack(server.call('GET', KEYS[1]):sub(1 + ARGV[1])) return 1", 1, name, skipped
+            )
 
 
 def test_a_restart_raises_the_epoch_once_however_many_clients_see_it(server: ValkeyServer) -> None:
@@ -423,3 +426,37 @@ def test_a_lease_is_not_waited_for_and_a_commit_is(server: ValkeyServer) -> None
     assert waits() == before
     ledger.commit("w1", [commit_of(lease)])
     assert waits() == before + 1
+
+
+@pytest.mark.parametrize("resume", list(Resume))
+def test_units_of_a_large_group_come_back_and_end_in_any_order(server: ValkeyServer, resume: Resume) -> None:
+    """Some of a call's units are looked at one by one, others many at once: both write the same record."""
+    ledger = ready(server.url)
+    ledger.configure(settings(group_size=600, batch_groups=2, max_concurrent=10_000))
+    ledger.put_units(groups(2, 600, resume=resume))
+    order = Random(1)
+    first = list(lease_all(ledger, "w1", 1200))
+    order.shuffle(first)
+    back, kept = first[:500], first[500:]
+    ledger.heartbeat("w1", [beat_of(lease, delta(0, 2)) for lease in first[::3]], READY, TTL_S)
+    assert ledger.release("w1", [release_of(lease) for lease in back]) == (True,) * 500
+    again = list(lease_all(ledger, "w1", 250))
+    late, over = back[250:], [lease.unit.unit_id for lease in again]
+    commits = [*kept, *again, *(lease for lease in late if lease.unit.unit_id not in over)]
+    order.shuffle(commits)
+
+    half = len(commits) // 2
+    said = [
+        *ledger.commit("w1", [commit_of(lease) for lease in commits[:half]]),
+        *ledger.commit("w1", [commit_of(lease) for lease in commits[half:]]),
+    ]
+
+    assert said == [CommitOutcome.COMMITTED] * len(commits)
+    rest = lease_all(ledger, "w1", 1200)
+    assert {lease.unit.unit_id for lease in (*commits, *rest)} == {unit.unit_id for unit in groups(2, 600)}
+    assert len(commits) + len(rest) == 1200
+    ledger.commit("w1", [commit_of(lease) for lease in rest])
+    assert (ledger.stats().pending, ledger.stats().running, ledger.stats().buffered) == (0, 0, 1200)
+    batch = ledger.take_batch(ledger.attach_trainer("t"), 2, 0, 1)
+    assert batch is not None
+    assert audit(ledger).findings == ()
