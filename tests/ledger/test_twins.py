@@ -238,7 +238,8 @@ def of_lease_reply(reply: LeaseReply) -> Any:
 
 
 def of_control(control: Control) -> Any:
-    return dataclasses.replace(control, lost=tuple(sorted(control.lost)))
+    """In which order units are named is each engine's own."""
+    return dataclasses.replace(control, lost=tuple(sorted(control.lost)), abandon=tuple(sorted(control.abandon)))
 
 
 def of_batch(batch: Batch | None) -> Any:
