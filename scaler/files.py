@@ -27,7 +27,8 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
     with path.open("rb") as file:
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
-        raise TooLarge(errno.EFBIG, f"it is larger than {most_bytes >> 20} MiB", str(path))
+        most = f"{most_bytes >> 20} MiB" if most_bytes >= 1 << 20 else f"{most_bytes >> 10} KiB"
+        raise TooLarge(errno.EFBIG, f"it is larger than {most}", str(path))
     return data
 
 

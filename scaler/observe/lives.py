@@ -53,8 +53,11 @@ class Lives:
         for name, listed in pools.items():
             before = self._pools.get(name)
             if before is not None and before is not listed:
-                went = self._compare(name, before, listed, now_s)
-                for instance in (*went, *self._stillborn(before, listed)):
+                stillborn = self._stillborn(name, before, listed)
+                for instance in self._compare(name, before, listed, now_s):
+                    if instance.replica_id in self._views and instance.replica_id not in leaving:
+                        self._judge(name, instance, now_s)
+                for instance in stillborn:
                     if instance.replica_id not in leaving:
                         self._judge(name, instance, now_s)
         self._pools = dict(pools)
@@ -84,15 +87,20 @@ class Lives:
                 del gone[instance_id]
         return missing
 
-    def _stillborn(self, before: PoolObservation, listed: PoolObservation) -> list[Instance]:
-        """Those that begin to die before they were ready. Others are judged when they are gone; these would then be leaving."""
-        known = {instance.instance_id for instance in before.instances if instance.dying}
+    def _stillborn(self, pool: str, before: PoolObservation, listed: PoolObservation) -> list[Instance]:
+        """Those that begin to die before they were ready, many of them before any list shows them alive.
+
+        Others are judged when they are gone; these would then be leaving. One that a list left out for a moment was judged.
+        """
+        known = {instance.instance_id for instance in before.instances if instance.dying} | set(
+            self._gone.get(pool, ())
+        )
         dying = (each for each in listed.instances if each.dying and each.instance_id not in known)
         return [instance for instance in dying if instance.replica_id not in self._ready_since_s]
 
     def _judge(self, pool: str, instance: Instance, now_s: float) -> None:
         view = self._views.get(instance.replica_id)
-        if view is None or view.phase in _LEAVING or view.notice is not None:
+        if view is not None and (view.phase in _LEAVING or view.notice is not None):
             return
         was_ready = instance.replica_id in self._ready_since_s
         asked_at_s = instance.launched_at_s

@@ -19,7 +19,7 @@ from scaler.model.job import OnStale
 from scaler.model.work import Batch, FencingToken, Lease, ReleaseReason, Resume
 from tests.builders.ledger import READY, TTL_S, delta, groups, identity, sample, version
 from tests.builders.ledger import settings as job_settings
-from tests.ledger.factories import ENGINES
+from tests.ledger.factories import ENGINES, ValkeyFactory
 
 T = TypeVar("T")
 WORKERS = ("w0", "w1", "w2")
@@ -168,6 +168,15 @@ class TwinMachine(RuleBasedStateMachine):
         self.time_passes(0.6 * TTL_S)
         self.expire()
 
+    @rule(n=st.integers(1, 9), count=st.integers(1, 9), tokens=st.integers(0, 3))
+    def too_late(self, n: int, count: int, tokens: int) -> None:
+        """A worker's leases run out, and nobody has them when it commits some of them."""
+        self.lease("w2", n)
+        self.heartbeat("w2", [(back, tokens, 0) for back in range(0, n, 2)], strange=False)
+        self.time_passes(TTL_S + 1)
+        self.expire()
+        self.commit_side_by_side("w2", count, tokens, 0)
+
     @rule(worker=st.sampled_from(WORKERS), stays=st.booleans())
     def come_or_go(self, worker: str, stays: bool) -> None:
         if stays:
@@ -210,6 +219,13 @@ class TwinMachine(RuleBasedStateMachine):
             self.both(lambda ledger, _: sorted(map(repr, ledger.workers())))
             self.both(lambda ledger, _: sorted(of_history(ledger.history())))
 
+    @invariant()
+    def what_is_counted_is_what_the_records_say(self) -> None:
+        for factory in self.factories:
+            if isinstance(factory, ValkeyFactory) and self.epoch:
+                books = factory.books()
+                assert books.kept() == books.told()
+
 
 def as_put(pick: tuple[Lease, int, int]) -> tuple[int, int, int]:
     """The order that units were put in. In which order a call's failed groups are drawn again is each engine's own."""
@@ -222,7 +238,8 @@ def of_lease_reply(reply: LeaseReply) -> Any:
 
 
 def of_control(control: Control) -> Any:
-    return dataclasses.replace(control, lost=tuple(sorted(control.lost)))
+    """In which order units are named is each engine's own."""
+    return dataclasses.replace(control, lost=tuple(sorted(control.lost)), abandon=tuple(sorted(control.abandon)))
 
 
 def of_batch(batch: Batch | None) -> Any:

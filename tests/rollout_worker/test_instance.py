@@ -54,6 +54,15 @@ async def test_after_a_minute_it_says_what_is_wrong(tmp_path: Path, text: str | 
         await waiting
 
 
+async def test_a_file_that_is_too_large_is_told_with_its_bound(tmp_path: Path) -> None:
+    clock, path = FakeClock(), tmp_path / "instance.json"
+    path.write_text(" " * 70_000 + FILE)
+    waiting = asyncio.ensure_future(named_instance(path, clock))
+    await clock.advance(WAIT_S + 1.0)
+    with pytest.raises(ValueError, match="larger than 64 KiB"):
+        await waiting
+
+
 async def test_a_pipe_is_not_waited_for_longer_than_a_file(tmp_path: Path) -> None:
     clock, path = FakeClock(), tmp_path / "instance.json"
     os.mkfifo(path)

@@ -94,6 +94,19 @@ async def test_those_that_die_before_they_are_ready_are_a_refusal_from_the_third
         assert offering(running).refused_because == "4 replicas in a row went before they were ready"
 
 
+async def test_those_that_die_before_a_list_shows_them_are_told_likewise(world: OnEc2) -> None:
+    world.script.plans, known = [(a_launch(),)], set[str]()
+    async with a_controller(world) as running:
+        await a_turn(world, running)
+        for refusals in (0, 0, 1, 2):
+            world.bed.sim.fate.fail([one.instance_id for one in world.bed.sim.instances.alive()])
+            view = await next_one(world, running, known)
+            assert view.phase is ReplicaPhase.TERMINATING
+            while not list(world.bed.sim.instances.alive()):
+                await a_turn(world, running)
+            assert offering(running).refusals == refusals
+
+
 async def test_those_that_we_end_before_they_are_ready_are_none(world: OnEc2) -> None:
     world.script.plans, known = [(a_launch(),)], set[str]()
     async with a_controller(world) as running:

@@ -40,8 +40,9 @@ local NONE = {}
 
 -- Goes before the counters. Those of a build with other records do not begin with it, and are refused.
 local SCHEMA = 'blocks\n'
--- Builds that kept the counters in `m` fail on it before they touch anything.
-local GUARD = '\193'
+-- Builds that kept the counters in `m` fail on it before they touch anything: MessagePack has no such byte. The later ones
+-- take the first one off.
+local GUARD = '\193\193'
 
 local function fail(code, text)
   error({ err = code .. ' ' .. text })
@@ -274,7 +275,7 @@ local function read_group(x, name, text)
     local state, size, committed, oldest, redraws, complete_at, order = unpack_struct(HEAD, text)
     g = {
       name = name, text = text, units = nil, state = state, size = size, committed = committed, oldest = oldest,
-      redraws = redraws, complete_at = complete_at, order = order, is_headed = true, is_changed = false,
+      redraws = redraws, complete_at = complete_at, order = order, is_headed = true, is_changed = false, spliced = 0,
     }
   end
   x.groups[name] = g
@@ -370,8 +371,8 @@ do
     g.text, g.units = concat(pieces), nil
   end
 
-  -- Puts states, facts and rows in place of those of `count` units from `place` on, and the head as it is now. None of the
-  -- group's units may be looked at. `facts`: nil leaves them.
+  -- Puts states, facts and rows in place of those of `count` units from `place` on, and the head as it is now. None of these
+  -- units may have been looked at. `facts`: nil leaves them.
   function splice(g, place, count, states, facts, rows)
     local text, size = g.text, g.size
     local state_at, facts_at = HEAD_BYTES + size + place, HEAD_BYTES + 2 * size + FACTS_BYTES * place
@@ -384,7 +385,7 @@ do
     else
       g.text = before .. states .. sub(text, state_at + count + 1, row_at) .. rows .. after
     end
-    g.is_headed = true
+    g.is_headed, g.spliced = true, g.spliced + 1
   end
 end
 

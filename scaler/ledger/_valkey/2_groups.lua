@@ -60,7 +60,7 @@ local function put_group(x, name, restarts, asked, draws, redraws)
   local size = #restarts
   local g = {
     name = name, units = nil, state = FRESH_GROUP, size = size, committed = 0, oldest = -1, redraws = redraws,
-    complete_at = 0, order = 0, is_headed = false, is_changed = false,
+    complete_at = 0, order = 0, is_headed = false, is_changed = false, spliced = 0,
   }
   g.text = rep('\0', HEAD_BYTES) .. restarts .. rep('\1', size) .. rep(FRESH_FACTS, size) .. rep(FRESH_ROW, size)
   x.groups[name] = g

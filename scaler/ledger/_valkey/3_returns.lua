@@ -52,8 +52,9 @@ local function wait_longer(x, g, id, u)
   changed(x, g)
 end
 
--- A leased unit goes back, with its progress as its Resume says; tells it in `list`.
-local function give_back(x, g, place, u, reason, list)
+-- A leased unit goes back, with its progress as its Resume says; tells it in `list`, and in `aged` a group that lost a
+-- journal.
+local function give_back(x, g, place, u, reason, list, aged)
   local id, published = id_of(g, place), u.published
   local restart = u.restart and published > 0
   leave(x, u.owner, g, 1)
@@ -72,22 +73,30 @@ local function give_back(x, g, place, u, reason, list)
   add(x, PENDING, 1)
   entry(list, id, lease_of(u) .. pack('<I4BI4', u.published, RETURNS[reason], published))
   if restart then
+    aged[g] = true
+  end
+end
+
+-- Once a call, not for each unit that started anew: it looks at all units of a group.
+local function renew_all(x, aged)
+  for g in pairs(aged) do
     renew_oldest(x, g)
   end
 end
 
 -- Units that are leased, or dropped and not let go of, as { group, place } each. Returns how many leases that ended.
 local function give_back_all(x, held, reason, worker)
-  local list = {}
+  local list, aged = {}, {}
   for i = 1, #held do
     local g, place = held[i][1], held[i][2]
     local u = unit(g, place)
     if u.state == LEASED then
-      give_back(x, g, place, u, reason, list)
+      give_back(x, g, place, u, reason, list, aged)
     else
       let_go(x, g, place, u)
     end
   end
+  renew_all(x, aged)
   if #list > 0 then
     event(x, 'released', worker, '', concat(list))
   end
@@ -99,24 +108,40 @@ local function earliest(name)
   return first[2] and number(first[2])
 end
 
--- Lists the units that a worker, by its number, holds and that run out by `until_then`, as { group, place } each, in the
--- order of their groups and places. Returns when the next one does.
-local function held_by(x, worker, until_then, list)
-  local names, owner, next = call('HKEYS', key(x, 'h:') .. worker), number(worker), NEVER
+-- The groups of which these workers, by number, hold units, each once, in order.
+local function groups_held(x, workers)
+  local names, seen = {}, {}
+  for i = 1, #workers do
+    for _, name in ipairs(call('HKEYS', key(x, 'h:') .. workers[i])) do
+      if not seen[name] then
+        seen[name], names[#names + 1] = true, name
+      end
+    end
+  end
   table.sort(names)
+  return names
+end
+
+-- The units that these workers, by number, hold and that run out by `until_then`, as { group, place } each, in the order of
+-- their groups and places; and by number when the next one does. A group is gone through once, whoever holds of it.
+local function held_by(x, workers, until_then)
+  local names, list, next = groups_held(x, workers), {}, {}
+  for i = 1, #workers do
+    next[number(workers[i])] = NEVER
+  end
   for i = 1, #names do
     local g = group(x, names[i])
     settle(g)
     for place = 0, g.size - 1 do
       local deadline, holder = unpack_struct('<dI4', g.text, HEAD_BYTES + 10 * g.size + ROW_BYTES * place + 29)
-      if holder == owner and deadline <= until_then then
+      if next[holder] and deadline <= until_then then
         list[#list + 1] = { g, place }
-      elseif holder == owner then
-        next = min(next, deadline)
+      elseif next[holder] then
+        next[holder] = min(next[holder], deadline)
       end
     end
   end
-  return next
+  return list, next
 end
 
 -- Gives back what has run out. Costs a comparison while nothing can have.
@@ -124,13 +149,14 @@ local function expire_due(x)
   if x.m[NEXT_EXPIRY] > x.now then
     return 0
   end
-  local due = {}
-  for _, worker in ipairs(call('ZRANGEBYSCORE', key(x, 'l'), '-inf', x.now)) do
-    local next = held_by(x, worker, x.now, due)
-    if next < NEVER then
-      call('ZADD', key(x, 'l'), next, worker)
+  local workers = call('ZRANGEBYSCORE', key(x, 'l'), '-inf', x.now)
+  local due, next = held_by(x, workers, x.now)
+  for i = 1, #workers do
+    local then_s = next[number(workers[i])]
+    if then_s < NEVER then
+      call('ZADD', key(x, 'l'), then_s, workers[i])
     else
-      call('ZREM', key(x, 'l'), worker)
+      call('ZREM', key(x, 'l'), workers[i])
     end
   end
   x.m[NEXT_EXPIRY] = earliest(key(x, 'l')) or NEVER

@@ -55,7 +55,6 @@ do
       table.insert(grant.journals, call('GET', key(x, 'j:') .. id_of(g, place)))
     end
     tell_run(grant, g, place, 1, lease_of(u), u.attempt, u.published)
-    settle(g)
   end
 
   -- The first place from `place` on whose unit waits in its group.
@@ -79,7 +78,8 @@ do
     return count
   end
 
-  -- Takes up to `n` units that wait in a group which was admitted before. Returns how many.
+  -- Takes up to `n` units that wait in a group which was admitted before. Returns how many. It only ever looks ahead of the
+  -- units that it took, which the text does not tell yet: to settle it for each would copy the record each time.
   local function take_waiting(x, grant, g, n)
     settle(g)
     units_changed(x, g)

@@ -72,10 +72,12 @@ do
   -- Before the facts of the first unit: the fence, and the facts of all together.
   local FACTS_FROM = FENCE_BYTES + FACTS_BYTES
 
-  -- What a call has done so far. `check`: groups that may be too old now.
+  -- What a call has done so far. `check`: groups that may be too old now; `called_off`: those of which units waited;
+  -- `aged`: those of which an older journal went.
   local function new_call(x, worker)
     return {
-      told = { event_head(x, 'committed', worker, '') }, samples = {}, check = nil, ended = nil, count = 0, tokens = 0,
+      told = { event_head(x, 'committed', worker, '') }, samples = {}, check = nil, ended = nil, called_off = nil,
+      aged = nil, count = 0, tokens = 0,
     }
   end
 
@@ -113,9 +115,12 @@ do
     many('ZADD', key(x, 'y'), words)
   end
 
+  -- Every splice copies the record, so that beyond this many units in all of them a call's units are looked at one by one.
+  local MOST_SPLICED = 4096
+
   -- The row that these units share, where they are leased under this fence, and nothing was published of them; else nil.
   local function shared_row(x, g, place, count, fence)
-    if place < 0 or place + count > g.size or g.units then
+    if place < 0 or place + count > g.size or g.units or g.spliced * g.size > MOST_SPLICED then
       return nil
     end
     local text, state_at = g.text, HEAD_BYTES + g.size + place + 1
@@ -150,13 +155,22 @@ do
     return u.epoch == x.m[EPOCH] and (u.state == LEASED or u.state == PENDING_UNIT or u.state == BACKS_OFF)
   end
 
-  -- A unit that came back is committed by the holder before: it waits no longer.
-  local function called_off(x, g, place, u)
-    stop_waiting(x, g, place, u)
-    u.state = COMMITTED
+  -- Whether no unit of the group waits any more.
+  local function is_taken(g)
     settle(g)
-    if not find(sub(g.text, HEAD_BYTES + g.size + 1, HEAD_BYTES + 2 * g.size), '\1', 1, true) then
-      call('ZREM', key(x, 't'), g.name)
+    return not find(sub(g.text, HEAD_BYTES + g.size + 1, HEAD_BYTES + 2 * g.size), '\1', 1, true)
+  end
+
+  -- Once a call, not for each of its units: what follows for the groups of units that had come back.
+  local function after_all(x, c)
+    for g in pairs(c.called_off or NONE) do
+      if is_taken(g) then
+        call('ZREM', key(x, 't'), g.name)
+      end
+    end
+    for g in pairs(c.aged or NONE) do
+      renew_oldest(x, g)
+      check_later(c, g)
     end
   end
 
@@ -173,21 +187,21 @@ do
     local tokens, oldest = unpack_struct(FACTS, facts)
     tell_run(c, g, place, 1, lease_of(u), facts)
     c.tokens = c.tokens + tokens
-    local renew = u.published > 0 and u.oldest < oldest
+    if u.published > 0 and u.oldest < oldest then
+      c.aged = c.aged or {}
+      c.aged[g] = true
+    end
     forget_journal(x, id_of(g, place), u)
     if u.state == LEASED then
       leave(x, u.owner, g, 1)
       add(x, RUNNING, -1)
     else
-      called_off(x, g, place, u)
-      u = unit(g, place)
+      stop_waiting(x, g, place, u)
+      c.called_off = c.called_off or {}
+      c.called_off[g] = true
     end
     u.state, u.tokens, u.oldest, u.deadline, u.owner = COMMITTED, tokens, oldest, 0, 0
     grow(x, c, g, 1, oldest)
-    if renew then
-      renew_oldest(x, g)
-      check_later(c, g)
-    end
     return 'c'
   end
 
@@ -234,14 +248,14 @@ do
   local function open_with(keys, args)
     local x, fields = begin(keys, args), { '' }
     for at = 3, #args, 4 do
-      fields[#fields + 1] = args[at]
+      if x.groups[args[at]] == nil then
+        x.groups[args[at]], fields[#fields + 1] = false, args[at]
+      end
     end
     local texts = fetch(key(x, 'g'), fields)
     x.m = counters_of(x.job, texts[1])
     for i = 2, #fields do
-      if x.groups[fields[i]] == nil then
-        read_group(x, fields[i], texts[i])
-      end
+      read_group(x, fields[i], texts[i])
     end
     return x
   end
@@ -267,6 +281,7 @@ do
       add(x, COMMITTED_TOKENS, c.tokens)
       call('HINCRBY', key(x, 'w:') .. args[2], 'committed', c.count)
       tell(x, concat(c.told))
+      after_all(x, c)
       drop_too_old(x, c.check or NONE)
     end
     done(x)
@@ -278,7 +293,7 @@ local release
 
 do
   -- Gives one unit back, if this is its holder. Replies whether it was, and whether it has now failed for good.
-  local function release_one(x, args, at, list, limit)
+  local function release_one(x, args, at, list, aged, limit)
     local g, u = named(x, args[at], args[at + 1])
     local place, reason, start = number(args[at + 1]), args[at + 3], number(args[at + 4])
     if not u or u.fence ~= args[at + 2] then
@@ -293,7 +308,7 @@ do
       append(x, g, place, u, start, number(args[at + 5]), number(args[at + 6]), args[at + 7])
     end
     u.failures = u.failures + (reason == 'unit_failure' and 1 or 0)
-    give_back(x, g, place, u, reason, list)
+    give_back(x, g, place, u, reason, list, aged)
     return true, reason == 'unit_failure' and u.failures >= limit and { g, place, args[at + 8] } or nil
   end
 
@@ -301,14 +316,15 @@ do
   -- error. Replies one digit a release.
   function release(keys, args)
     local x = open(keys, args)
-    local answers, list, failed, grown = {}, {}, {}, {}
+    local answers, list, aged, failed, grown = {}, {}, {}, {}, {}
     local limit = number(call('HGET', key(x, 'c'), 'unit_failure_limit') or 0)
     for at = 3, #args, 9 do
-      local was, why = release_one(x, args, at, list, limit)
+      local was, why = release_one(x, args, at, list, aged, limit)
       answers[#answers + 1] = was and '1' or '0'
       failed[#failed + 1] = why
       grown[#grown + 1] = was and group(x, args[at]) or nil
     end
+    renew_all(x, aged)
     if #list > 0 then
       event(x, 'released', args[2], '', concat(list))
     end

@@ -2,8 +2,7 @@
 
 -- Gives back all that a worker has. `owner`: its number.
 local function release_all(x, worker, owner, reason)
-  local held = {}
-  held_by(x, owner, NEVER, held)
+  local held = held_by(x, { owner }, NEVER)
   call('ZREM', key(x, 'l'), owner)
   return give_back_all(x, held, reason, worker)
 end
@@ -17,10 +16,7 @@ local LOST_BATCHES = 1048576
 local function attach(keys, args)
   local x = open(keys, args)
   if call('GET', key(x, 'r')) ~= args[2] then
-    local held = {}
-    for _, owner in ipairs(call('ZRANGE', key(x, 'l'), 0, -1)) do
-      held_by(x, owner, NEVER, held)
-    end
+    local held = held_by(x, call('ZRANGE', key(x, 'l'), 0, -1), NEVER)
     give_back_all(x, held, 'superseded', '')
     call('DEL', key(x, 'l'))
     x.m[NEXT_EXPIRY] = NEVER
