@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from scaler.ledger._valkey.address import Address, parse_url
 from scaler.ledger._valkey.link import Link
 from scaler.ledger._valkey.readings import (
-    census_of,
+    census_entry,
     dead_letter_of,
     event_of,
     report_text,
@@ -29,7 +29,7 @@ from scaler.ledger._valkey.readings import (
     stats_of,
     workers_of,
 )
-from scaler.ledger._valkey.runs import commit_words, fence_bytes, run_of, unit_words
+from scaler.ledger._valkey.runs import commit_words, fence_bytes, run_of
 from scaler.ledger._valkey.wire import (
     batch_of,
     control_of,
@@ -139,7 +139,7 @@ class ValkeyLedger:
         words = [
             word
             for beat in beats
-            for word in (*unit_words(beat.unit_id), fence_bytes(beat.fencing_token), *delta_words(beat.progress))
+            for word in (beat.unit_id, fence_bytes(beat.fencing_token), *delta_words(beat.progress))
         ]
         progress = any(beat.progress is not None for beat in beats)
         reply = self._link.call("heartbeat", worker, ttl_s, status_text(status), *words, durable=progress)
@@ -156,7 +156,7 @@ class ValkeyLedger:
             word
             for release in releases
             for word in (
-                *unit_words(release.unit_id),
+                release.unit_id,
                 fence_bytes(release.fencing_token),
                 release.reason.value,
                 *delta_words(release.progress),
@@ -221,9 +221,7 @@ class ValkeyLedger:
 
     def census(self) -> Iterator[CensusEntry]:
         """Every unit the store holds."""
-        return (
-            entry for name, record in self._scan("g", _SCANNED_AT_ONCE) if name for entry in census_of(name, record)
-        )
+        return (census_entry(unit_id, record) for unit_id, record in self._scan("u", _SCANNED_AT_ONCE))
 
     def check(self) -> None:
         """Nothing to do: a server has checked its files before it answers."""

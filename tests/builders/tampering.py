@@ -3,7 +3,6 @@
 import json
 import sqlite3
 import struct
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,8 +13,6 @@ from tests.builders.valkey_server import ValkeyServer
 
 _RUN_HEAD_OF_TWO = 3 + 2 * 4
 """Bytes before the records, of two samples in one field."""
-_HEAD_BYTES, _ROW_BYTES = 33, 40
-"""Of a group's record on Valkey: see `1_core.lua`."""
 
 
 class Tamperer(Protocol):
@@ -122,8 +119,8 @@ class ValkeyTamperer:
     def __init__(self, server: ValkeyServer) -> None:
         self._server = server
         with server.client() as client:
-            (key,) = client.keys("headrace:{*}:g")
-        self._prefix = key.decode().removesuffix("g")
+            (key,) = client.keys("headrace:{*}:u")
+        self._prefix = key.decode().removesuffix("u")
 
     @property
     def url(self) -> str:
@@ -134,15 +131,13 @@ class ValkeyTamperer:
         return str(self._prefix.removeprefix("headrace:{").removesuffix("}:"))
 
     def remove_unit(self, unit_id: str) -> None:
-        """In a group's record: a state that there is none of."""
-        self._edit(unit_id, lambda size, place: _HEAD_BYTES + size + place, b"\0")
+        assert self._command("HDEL", "u", unit_id) == 1
 
     def make_pending(self, unit_id: str) -> None:
-        self._edit(unit_id, lambda size, place: _HEAD_BYTES + size + place, b"\1")
+        self._edit(unit_id, 0, struct.pack("<B", 1))
 
     def set_fence_counter(self, unit_id: str, counter: int) -> None:
-        value = struct.pack("<d", counter)
-        self._edit(unit_id, lambda size, place: _HEAD_BYTES + 10 * size + _ROW_BYTES * place + 4, value)
+        self._edit(unit_id, 5, struct.pack("<d", counter))
 
     def remove_sample(self, unit_id: str) -> None:
         assert self._command("HDEL", "s", unit_id) == 1
@@ -161,12 +156,10 @@ class ValkeyTamperer:
         entries = b"".join(_packed(event.kind, entry) for entry in event.entries)
         self._command("XADD", "x", f"{event.seq}-0", "e", head + worker + data + entries)
 
-    def _edit(self, unit_id: str, where: Callable[[int, int], int], value: bytes) -> None:
-        """A group's record is packed: a head, then letters, states, facts and rows of its units."""
-        name, _, place = unit_id.rpartition("/")
-        record = self._command("HGET", "g", name)
-        at = where(struct.unpack_from("<I", record, 1)[0], int(place))
-        self._command("HSET", "g", name, record[:at] + value + record[at + len(value) :])
+    def _edit(self, unit_id: str, at: int, value: bytes) -> None:
+        """A unit's record is packed: its state is byte 0, its fence's counter bytes 5 to 12."""
+        record = self._command("HGET", "u", unit_id)
+        self._command("HSET", "u", unit_id, record[:at] + value + record[at + len(value) :])
 
     def _command(self, name: str, key: str, *words: object) -> Any:
         with self._server.client() as client:
@@ -174,12 +167,12 @@ class ValkeyTamperer:
 
 
 def _packed(kind: EventKind, entry: HistoryEntry) -> bytes:
-    """An entry as the engine writes it: length and subject; of a commit a run of one: fence, attempt, tokens, oldest version."""
+    """An entry as the engine writes it: length, subject, and of a commit its fence, attempt, tokens and oldest version."""
+    subject = entry.subject.encode()
+    packed = struct.pack("<H", len(subject)) + subject
     if kind is not EventKind.COMMITTED:
-        return struct.pack("<H", len(entry.subject)) + entry.subject.encode()
-    name, _, place = entry.subject.rpartition("/")
-    packed = struct.pack("<H", len(name)) + name.encode() + struct.pack("<HH", int(place), 1)
+        return packed
     store_epoch, _, counter = str(entry.data["fence"]).partition(".")
     facts = (int(str(entry.data[name])) for name in ("attempt", "tokens", "oldest_version"))
     attempt, tokens, oldest = facts
-    return packed + struct.pack("<IdIIi", int(store_epoch), float(counter), attempt, tokens, oldest)
+    return packed + struct.pack("<BIdIIIi", 3, int(store_epoch), float(counter), attempt, 0, tokens, oldest)

@@ -8,13 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from redis import Redis
-
 from scaler.ledger._valkey.address import parse_url
 from scaler.ledger.contract import Ledger
 from scaler.ledger.sqlite import open_path
 from scaler.ledger.valkey import ValkeyLedger
-from tests.builders.valkey_books import Books
 from tests.builders.valkey_server import ValkeyServer, valkey_server
 
 START_S = 1_000_000.0
@@ -83,10 +80,6 @@ class ValkeyFactory:
         """The fork's clock stands still."""
         return lambda: self._open(job)
 
-    def books(self, job: str = "job") -> Books:
-        """Of a job that has been opened."""
-        return Books(shared_client(), f"{self._prefix}-{job}")
-
     def close(self) -> None:
         """Close all clients; the server goes with the tests."""
         for client in self._clients:
@@ -104,12 +97,6 @@ def shared_server() -> ValkeyServer:
     running = valkey_server()
     atexit.register(running.__exit__, None, None, None)
     return running.__enter__()
-
-
-@cache
-def shared_client() -> Redis:
-    """For a look behind the ledger's back."""
-    return shared_server().client()
 
 
 ENGINES: dict[str, Callable[[Path], LedgerFactory]] = {

@@ -1,32 +1,31 @@
 -- What every call stands on: the store's clock, the job's counters, packed unit and group records, the history.
 --
 -- A call is one function of this library: it reads, decides, writes, and nothing else happens meanwhile. It opens a
--- context `x` (job, now, counters, groups), and ends with `done(x)`, which writes back what it changed.
+-- context `x` (job, now, counters), and ends with `done(x)`, which writes the counters back.
 --
--- What is slow here is the number of commands, and of strings and tables made: the server has one thread for all. So the
--- units of a group lie in its record, where what is the same for units side by side is compared and written at once. A
--- call reads a group's record once, and writes those that it changed, and the counters, in one command at its end.
+-- What is slow here is the number of commands, and of strings and tables made: the server has one thread for all. So
+-- records are packed (one field a unit is read and one is written), commands take all units of a call at once, and where
+-- a call takes many units, lists that all calls share are filled anew instead of made: whoever fills one says how long
+-- it is, and what lies beyond is of an earlier call.
 --
 -- Keys of a job, all after the prefix "headrace:{job}:", so that they share a slot:
---   g   hash    group -> record with its units, '' -> counters
---   c   hash    settings and other words                 s   hash    first unit of a run -> its samples
---   p   hash    group -> draws and what its units ask for
+--   m   string  counters                                 c   hash    settings and other words
+--   u   hash    unit -> record                           s   hash    first unit of a run -> its samples
+--   g   hash    group -> record                          p   hash    group -> draws and what its units ask for
 --   j:U string  journal of unit U, 12 bytes a token
---   q   zset    groups never leased, by order of put     t   zset    admitted groups with units that wait, by admission
---   k   zset    units waiting for their back-off         h:N hash    group -> how many of its units worker N holds
---   l   zset    numbers of workers that hold units, none of which runs out before the score
+--   q   zset    groups never leased, by order of put     t   zset    pending units of admitted groups, by admission
+--   k   zset    units waiting for their back-off         h:W hash    unit that W holds -> deadline, 8 bytes
+--   l   zset    workers that hold units, none of which runs out before the score
 --   o   zset    admitted, unfinished groups              y   zset    complete groups, by completion
 --   b   hash    batch -> its groups                      n   zset    batches not acknowledged
---   a   hash    dropped unit -> number of the holder     d   hash    drops by reason and length
+--   a   hash    dropped unit -> holder to be told        d   hash    drops by reason and length
 --   w:W hash    worker W                                 f   zset    workers, by when they went
 --   e   list    dead letters                             x   stream  history
 --   v   hash    group -> highest epoch ever known, after compaction
 --   i   hash    object -> how many records name it       z   zset    objects that no record names, since when
---   r   string  run id of the server                     m   string  GUARD
 
 -- Set by `open`: while it is loaded, a library may name nothing but `redis.register_function`.
-local call, fmt, match, sub, byte, find, rep, concat, encode, pack, unpack_struct, unpack_list
-local min, max, number, msgpack, msgunpack
+local call, fmt, match, sub, concat, encode, pack, unpack_struct, unpack_list, min, max, number, msgpack, msgunpack
 
 -- Places of the counters. VERSION is the newest published step plus one, 0 before the first.
 local EPOCH, FENCE, SEQ, CONFIGURED, BOUND, CONCURRENT, STALENESS, VERSION, VERSION_EPOCH = 1, 2, 3, 4, 5, 6, 7, 8, 9
@@ -34,38 +33,17 @@ local PENDING, RUNNING, BUFFERED, HALF_DONE, BACKING_OFF, ABANDONED = 10, 11, 12
 local NEXT_EXPIRY, NEXT_DUE, PUT, ADMITTED, COMPLETED, BATCHES = 16, 17, 18, 19, 20, 21
 local TRAINER_EPOCH, CONTROLLER_EPOCH, TAKEN, ACCEPTED, DEAD_LETTERED = 22, 23, 24, 25, 26
 local COMMITTED_TOKENS, SALVAGED_TOKENS, DISCARDED_TOKENS, HAND_OVERS = 27, 28, 29, 30
-local COMPACTING, FORGOTTEN, WORKERS, COUNTERS = 31, 32, 33, 33
+local COMPACTING, FORGOTTEN, COUNTERS = 31, 32, 32
 local NEVER = 1e15
 local NONE = {}
 
--- Goes before the counters. Those of a build with other records do not begin with it, and are refused.
-local SCHEMA = 'blocks\n'
--- Builds that kept the counters in `m` fail on it before they touch anything: MessagePack has no such byte. The later ones
--- take the first one off.
-local GUARD = '\193\193'
+-- Goes before the counters. MessagePack has no such byte, so a library that does not know runs of samples fails in `open`, before
+-- it touches anything.
+local SCHEMA = '\193'
 
 local function fail(code, text)
   error({ err = code .. ' ' .. text })
 end
-
--- Units. One that BACKS_OFF is pending too. What was DROPPED had no sample, what is a DROPPED_SAMPLE had one.
-local PENDING_UNIT, LEASED, COMMITTED, CONSUMED, DROPPED, DROPPED_SAMPLE, FAILED, BACKS_OFF = 1, 2, 3, 4, 5, 6, 7, 8
-local HAS_SAMPLE = { [COMMITTED] = true, [CONSUMED] = true, [DROPPED_SAMPLE] = true }
-
--- Groups. A record is a head, then for each unit a letter (1: it starts anew when it comes back), then for each its state
--- (a byte), then its facts, then its row. `oldest` is the oldest version in samples and journals, -1 without any;
--- `redraws` counts draws after dead letters; `order` is that of admission. Facts are those of the unit's sample, and the
--- oldest version of its journal. Of a row the first LEASE_BYTES tell the lease; who holds the unit comes last, 0: nobody.
-local FRESH_GROUP, OPEN_GROUP, COMPLETE, IN_BATCH, FINISHED, GONE = 1, 2, 3, 4, 5, 6
--- state, size, committed, oldest, redraws, complete_at, order
-local HEAD, HEAD_BYTES = '<BI4I4i4I4dd', 33
--- tokens, oldest
-local FACTS, FACTS_BYTES = '<I4i4', 8
--- fence (epoch, counter), attempt; published, returns, failures, deadline, owner
-local ROW, ROW_BYTES, FENCE_BYTES, LEASE_BYTES = '<I4dI4I4I4I4dI4', 40, 12, 16
--- Of a unit that nobody had yet; the end of a row that nobody holds. A journal's token.
-local FRESH_FACTS, FRESH_ROW
-local NOBODY, TOKEN_BYTES = '\0\0\0\0\0\0\0\0\0\0\0\0', 12
 
 -- `name` is one of the few above, not made up of what a call brings: it is kept.
 local function key(x, name)
@@ -79,11 +57,9 @@ local function key(x, name)
 end
 
 local function bind()
-  call, fmt, match, sub, byte = redis.call, string.format, string.match, string.sub, string.byte
-  find, rep, concat, encode = string.find, string.rep, table.concat, cjson.encode
+  call, fmt, match, sub, concat, encode = redis.call, string.format, string.match, string.sub, table.concat, cjson.encode
   pack, unpack_struct, unpack_list = struct.pack, struct.unpack, unpack
   min, max, number, msgpack, msgunpack = math.min, math.max, tonumber, cmsgpack.pack, cmsgpack.unpack
-  FRESH_FACTS, FRESH_ROW = pack(FACTS, 0, -1), pack(ROW, 0, 0, 0, 0, 0, 0, 0, 0)
 end
 
 local function fresh_counters()
@@ -120,23 +96,23 @@ do
   function counters_of(job, text)
     local m = job.m
     job.m = nil
+    if not text then
+      return fresh_counters()
+    end
     if m and text == job.text then
       return m
     end
-    if text and sub(text, 1, #SCHEMA) == SCHEMA then
-      return msgunpack(sub(text, #SCHEMA + 1))
-    end
-    if text or call('EXISTS', job.prefix .. 'm') == 1 then
-      fail('REFUSED', 'another build of Headrace began the job: let that one finish it, or give this one a job of its own')
-    end
-    return fresh_counters()
+    -- Without that byte it was written before there were runs of samples.
+    return msgunpack(sub(text, 1, 1) == SCHEMA and sub(text, 2) or text)
   end
 end
 
 -- The context, one for all calls.
 local X = {}
 
-local function begin(keys, args)
+-- args[1] is a time to use instead of the store's clock; only clients that tests built send one. `stamp` is `now` as
+-- history and replies have it.
+local function open(keys, args)
   if not call then
     bind()
   end
@@ -149,15 +125,7 @@ local function begin(keys, args)
   end
   local x = X
   x.job, x.now, x.stamp = job, now, fmt('%.6f', now)
-  x.groups, x.changed = {}, {}
-  return x
-end
-
--- args[1] is a time to use instead of the store's clock; only clients that tests built send one. `stamp` is `now` as
--- history and replies have it.
-local function open(keys, args)
-  local x = begin(keys, args)
-  x.m = counters_of(x.job, call('HGET', key(x, 'g'), ''))
+  x.m = counters_of(job, call('GET', key(x, 'm')))
   return x
 end
 
@@ -165,6 +133,14 @@ local function add(x, counter, delta)
   local m = x.m
   m[counter] = m[counter] + delta
   return m[counter]
+end
+
+-- Nothing may change the counters after it. It writes though nothing has changed: who waits for the disk waits for what this
+-- connection wrote last, and a call that is repeated on a new one is to find on disk what the first had done.
+local function done(x)
+  local text = SCHEMA .. msgpack(x.m)
+  call('SET', key(x, 'm'), text)
+  x.job.m, x.job.text = x.m, text
 end
 
 local function check_configured(x)
@@ -264,164 +240,74 @@ local function entry(list, subject, values)
   list[#list + 1] = length_word(subject) .. subject .. values
 end
 
-local function pack_head(g)
-  return pack(HEAD, g.state, g.size, g.committed, g.oldest, g.redraws, g.complete_at, g.order)
+-- Units. `score` is the place in the queue: order of the group's admission, times 65536, plus the place in the group.
+-- After the record comes the last holder's name. The first TOLD bytes are what the history tells of a unit.
+local PENDING_UNIT, LEASED, COMMITTED, CONSUMED, DROPPED, DROPPED_SAMPLE, FAILED = 1, 2, 3, 4, 5, 6, 7
+-- state, fence (epoch, counter), attempt, published, tokens, oldest; returns, failures, score, restart
+local UNIT, UNIT_BYTES, TOLD_UNIT, TOLD = '<BI4dI4I4I4i4I4I4dB', 46, '<BI4dI4I4I4i4', 29
+
+local function pack_unit(u)
+  return pack(UNIT, u.state, u.epoch, u.counter, u.attempt, u.published, u.tokens, u.oldest, u.returns, u.failures,
+    u.score, u.restart)
 end
 
--- Keeps what was read of a group for the call; false where there is none.
-local function read_group(x, name, text)
-  local g = false
-  if text and name ~= '' then
-    local state, size, committed, oldest, redraws, complete_at, order = unpack_struct(HEAD, text)
-    g = {
-      name = name, text = text, units = nil, state = state, size = size, committed = committed, oldest = oldest,
-      redraws = redraws, complete_at = complete_at, order = order, is_headed = true, is_changed = false, spliced = 0,
-    }
-  end
-  x.groups[name] = g
-  return g
+local function unit_of(text)
+  local state, epoch, counter, attempt, published, tokens, oldest, returns, failures, score, restart =
+    unpack_struct(UNIT, text)
+  return {
+    state = state, epoch = epoch, counter = counter, attempt = attempt, published = published, tokens = tokens,
+    oldest = oldest, returns = returns, failures = failures, score = score, restart = restart,
+    fence = sub(text, 2, 13), owner = sub(text, UNIT_BYTES + 1),
+  }
 end
 
--- The group of this name, the same for the whole call; false where there is none. `units`: those that were looked at.
-local function group(x, name)
-  local g = x.groups[name]
-  if g == nil then
-    return read_group(x, name, call('HGET', key(x, 'g'), name))
-  end
-  return g
-end
-
--- The group is written when the call ends: its units changed.
-local function units_changed(x, g)
-  if not g.is_changed then
-    g.is_changed = true
-    x.changed[#x.changed + 1] = g
-  end
-end
-
--- So did its head.
-local function changed(x, g)
-  g.is_headed = false
-  units_changed(x, g)
-end
-
--- The unit in this place, the same for the whole call until `settle`; nil where the group has no such place. Who changes
--- it says so of its group.
-local function unit(g, place)
-  local u = g.units and g.units[place]
-  if not u and place >= 0 and place < g.size then
-    local text, size = g.text, g.size
-    local row_at = HEAD_BYTES + 10 * size + ROW_BYTES * place + 1
-    u = { restart = byte(text, HEAD_BYTES + place + 1) == 49, state = byte(text, HEAD_BYTES + size + place + 1) }
-    u.tokens, u.oldest = unpack_struct(FACTS, text, HEAD_BYTES + 2 * size + FACTS_BYTES * place + 1)
-    u.epoch, u.counter, u.attempt, u.published, u.returns, u.failures, u.deadline, u.owner =
-      unpack_struct(ROW, text, row_at)
-    u.fence = sub(text, row_at, row_at + FENCE_BYTES - 1)
-    g.units = g.units or {}
-    g.units[place] = u
-  end
-  return u
-end
-
--- Of a row, the bytes that tell the lease.
-local function lease_of(u)
-  return pack('<I4dI4', u.epoch, u.counter, u.attempt)
-end
-
-local settle, splice
-
-do
-  -- Of one column of a record: what was there, with `value` of each unit that was looked at in place of its `width` bytes.
-  local function column(pieces, g, places, before, width, value)
-    local from = before + 1
-    for i = 1, #places do
-      local at = before + width * places[i] + 1
-      pieces[#pieces + 1], pieces[#pieces + 2] = sub(g.text, from, at - 1), value(g.units[places[i]])
-      from = at + width
+-- The units of these ids, nil where one is unknown; one table an id, also where an id comes twice.
+local function units_of(x, ids)
+  local texts, units = fetch(key(x, 'u'), ids), {}
+  for i = 1, #ids do
+    if texts[i] and not units[ids[i]] then
+      units[ids[i]] = unit_of(texts[i])
     end
-    pieces[#pieces + 1] = sub(g.text, from, before + width * g.size)
   end
-
-  local function state_of(u)
-    return string.char(u.state)
-  end
-
-  local function facts_of(u)
-    return pack(FACTS, u.tokens, u.oldest)
-  end
-
-  local function row_of(u)
-    return lease_of(u) .. pack('<I4I4I4dI4', u.published, u.returns, u.failures, u.deadline, u.owner)
-  end
-
-  -- Brings the group's text up to what was done to its units, which are looked at anew then.
-  function settle(g)
-    if not g.units then
-      return
-    end
-    local size, places, pieces = g.size, {}, {}
-    for place in pairs(g.units) do
-      places[#places + 1] = place
-    end
-    table.sort(places)
-    pieces[1] = sub(g.text, 1, HEAD_BYTES + size)
-    column(pieces, g, places, HEAD_BYTES + size, 1, state_of)
-    column(pieces, g, places, HEAD_BYTES + 2 * size, FACTS_BYTES, facts_of)
-    column(pieces, g, places, HEAD_BYTES + 10 * size, ROW_BYTES, row_of)
-    g.text, g.units = concat(pieces), nil
-  end
-
-  -- Puts states, facts and rows in place of those of `count` units from `place` on, and the head as it is now. None of these
-  -- units may have been looked at. `facts`: nil leaves them.
-  function splice(g, place, count, states, facts, rows)
-    local text, size = g.text, g.size
-    local state_at, facts_at = HEAD_BYTES + size + place, HEAD_BYTES + 2 * size + FACTS_BYTES * place
-    local row_at = HEAD_BYTES + 10 * size + ROW_BYTES * place
-    local before = g.is_headed and sub(text, 1, state_at) or pack_head(g) .. sub(text, HEAD_BYTES + 1, state_at)
-    local after = sub(text, row_at + ROW_BYTES * count + 1)
-    if facts then
-      g.text = before .. states .. sub(text, state_at + count + 1, facts_at) .. facts
-        .. sub(text, facts_at + FACTS_BYTES * count + 1, row_at) .. rows .. after
-    else
-      g.text = before .. states .. sub(text, state_at + count + 1, row_at) .. rows .. after
-    end
-    g.is_headed, g.spliced = true, g.spliced + 1
-  end
-end
-
--- Nothing may change groups or counters after it. It writes though nothing has changed: who waits for the disk waits for
--- what this connection wrote last, and a call that is repeated on a new one is to find on disk what the first had done.
-local function done(x)
-  local text, list, groups = SCHEMA .. msgpack(x.m), x.changed, key(x, 'g')
-  if #list == 0 then
-    call('HSET', groups, '', text)
-  else
-    local words = { '', text }
-    for i = 1, #list do
-      local g = list[i]
-      if not g.is_forgotten then
-        settle(g)
-        words[#words + 1] = g.name
-        words[#words + 1] = g.is_headed and g.text or pack_head(g) .. sub(g.text, HEAD_BYTES + 1)
-      end
-    end
-    many('HSET', groups, words)
-  end
-  x.job.m, x.job.text = x.m, text
-end
-
-local function id_of(g, place)
-  return g.name .. place_word(place)
+  return units
 end
 
 local function is_dropped(u)
   return u.state == DROPPED or u.state == DROPPED_SAMPLE
 end
 
-local function members(g)
+local function set_unit(x, id, u)
+  call('HSET', key(x, 'u'), id, pack_unit(u) .. u.owner)
+end
+
+local function group_of(unit_id)
+  return match(unit_id, '^(.*)/%d+$')
+end
+
+-- Groups. `oldest` is the oldest version in samples and journals, -1 without any; `redraws` counts draws after dead
+-- letters.
+local FRESH_GROUP, OPEN_GROUP, COMPLETE, IN_BATCH, FINISHED, GONE = 1, 2, 3, 4, 5, 6
+local GROUP = '<BI4I4i4I4d'
+
+local function keep_group(x, name, g)
+  call('HSET', key(x, 'g'), name, pack(GROUP, g.state, g.size, g.committed, g.oldest, g.redraws, g.complete_at))
+end
+
+local function group(x, name)
+  local text = call('HGET', key(x, 'g'), name)
+  if not text then
+    return nil
+  end
+  local state, size, committed, oldest, redraws, complete_at = unpack_struct(GROUP, text)
+  return {
+    state = state, size = size, committed = committed, oldest = oldest, redraws = redraws, complete_at = complete_at,
+  }
+end
+
+local function members(name, size)
   local ids = {}
-  for i = 1, g.size do
-    ids[i] = id_of(g, i - 1)
+  for i = 1, size do
+    ids[i] = name .. place_word(i - 1)
   end
   return ids
 end
@@ -441,9 +327,9 @@ end
 
 local version_told, version_word
 
--- What worker-facing replies carry: time and version, then JSON where there is more to say. `mark`: the worker's, with its
--- number. `gone`: ids that the worker still names and that were dropped.
-local function control(x, mark, lost, gone)
+-- What worker-facing replies carry: time and version, then JSON where there is more to say. `gone`: ids that the worker
+-- still names and that were dropped.
+local function control(x, worker, mark, lost, gone)
   local version = x.m[VERSION]
   if version ~= version_told then
     version_told, version_word = version, fmt(' %.0f ', version - 1)
@@ -456,7 +342,7 @@ local function control(x, mark, lost, gone)
   if x.m[ABANDONED] > 0 then
     local all = call('HGETALL', key(x, 'a'))
     for i = 1, #all, 2 do
-      if all[i + 1] == mark[5] then
+      if all[i + 1] == worker then
         abandon[all[i]] = true
       end
     end

@@ -8,7 +8,7 @@ job's keys, or a command that the ledger does not use.
 from collections.abc import Iterable
 
 _LINK = ("info", "waitaof", "fcall", "function|load", "ping", "select", "auth")
-_READ = ("time", "exists", "get", "hget", "hmget", "hgetall", "hexists", "hkeys", "hvals", "hscan", "lrange")
+_READ = ("time", "exists", "get", "hget", "hmget", "hgetall", "hexists", "hkeys", "hlen", "hscan", "lrange")
 _READ_ORDERED = ("zrange", "zrangebyscore", "zcard", "zcount", "zscore", "xrange")
 _WRITE = (
     "set",
@@ -27,7 +27,7 @@ _WRITE = (
 )
 _RULES_KEY = "c"
 _BATCH_KEYS = ("b", "n")
-_OTHER_KEYS = (*"adefgiklmopqrstvxyz", "h:*", "j:*", "w:*")
+_OTHER_KEYS = (*"adefgiklmopqrstuvxyz", "h:*", "j:*", "w:*")
 
 
 def rules_of(job: str) -> dict[str, str]:

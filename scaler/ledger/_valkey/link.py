@@ -43,8 +43,6 @@ def library() -> tuple[str, str]:
     return f"#!lua name={prefix}lib\nlocal PREFIX = '{prefix}'\n{body}", prefix
 
 
-_SCHEMA = b"blocks\n"
-"""What a job's counters begin with, as in `1_core.lua`."""
 _REDIRECTIONS = 3
 _FIRST_NUDGE_S, _LAST_NUDGE_S = 250e-6, 0.1
 _NUDGE = [b"*1\r\n$4\r\nPING\r\n"]
@@ -140,19 +138,10 @@ class Link:
         return connection
 
     def _attach(self, connection: Connection, run_id: str) -> None:
-        if self._reads_only:
-            self._check_job(connection)
-        else:
+        if not self._reads_only:
             self._function(connection, "attach", (run_id, random.randrange(1, 2**31)), durable=True)
-
-    def _check_job(self, connection: Connection) -> None:
-        """The job is there, and of this form: whoever reads only calls no function, which would see to it."""
-        counters = self._answer(connection, _packed(("HGET", self._keys + "g", "")), durable=False)
-        if counters is not None and counters.startswith(_SCHEMA):
-            return
-        if counters is not None or self._answer(connection, _packed(("EXISTS", self._keys + "m")), durable=False):
-            raise LedgerRefused(f"another build of Headrace began the job {self._job!r}: read it with that one")
-        raise LedgerRefused(f"there is no job {self._job!r} in this store")
+        elif not self._answer(connection, _packed(("EXISTS", self._keys + "m")), durable=False):
+            raise LedgerRefused(f"there is no job {self._job!r} in this store")
 
     def _function(self, connection: Connection, name: str, args: Sequence[Any], *, durable: bool) -> Any:
         now = "" if self._now_s is None else repr(self._now_s())

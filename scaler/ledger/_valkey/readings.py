@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -24,27 +24,19 @@ from scaler.model.job import (
 )
 from scaler.model.work import DropReason, FencingToken, ReleaseReason
 
-_STATES = {
-    1: UnitState.PENDING,
-    2: UnitState.LEASED,
-    3: UnitState.COMMITTED,
-    4: UnitState.CONSUMED,
-    5: UnitState.DROPPED,
-    6: UnitState.DROPPED,
-    7: UnitState.DEAD_LETTERED,
-    8: UnitState.PENDING,
-}
-"""By the number in a group's record. Dropped units with and without a sample are apart there."""
-_LEASE = struct.Struct("<IdI")
-"""Store epoch, counter, attempt."""
-_HEAD = struct.Struct("<BIIiIdd")
-"""Of a group's record; its size is the second."""
-_ROW_BYTES = 40
-_FACTS = struct.Struct("<Ii")
-"""Tokens of a sample, oldest version in it."""
-_RUN = struct.Struct("<HH")
-"""Of units side by side in a group: the first one's place, how many."""
-_RETURN = struct.Struct("<IBI")
+_STATES = (
+    UnitState.PENDING,
+    UnitState.LEASED,
+    UnitState.COMMITTED,
+    UnitState.CONSUMED,
+    UnitState.DROPPED,
+    UnitState.DROPPED,
+    UnitState.DEAD_LETTERED,
+)
+"""By the number in a unit's record, from 1. Dropped units with and without a sample are apart there."""
+_TOLD = struct.Struct("<BIdIIIi")
+"""Of a unit: state, store epoch, counter, attempt, tokens published, tokens of the sample, oldest version."""
+_RETURN = struct.Struct("<BI")
 _GROUP_END = struct.Struct("<Bd")
 _NUMBER = struct.Struct("<I")
 _LENGTH = struct.Struct("<H")
@@ -164,16 +156,11 @@ def dead_letter_of(text: bytes) -> DeadLetter:
     return DeadLetter(unit_id=unit_id, failures=failures, error=error)
 
 
-def census_of(name: str, record: bytes) -> Iterator[CensusEntry]:
-    """The state of each unit in a group's record, laid out as in `1_core.lua`; what has none that exists is not there."""
-    size = _HEAD.unpack_from(record)[1]
-    states_at, rows_at = _HEAD.size + size, _HEAD.size + (2 + _FACTS.size) * size
-    for place in range(size):
-        state = _STATES.get(record[states_at + place])
-        store_epoch, counter, attempt = _LEASE.unpack_from(record, rows_at + _ROW_BYTES * place)
-        token = FencingToken(store_epoch, int(counter)) if attempt else None
-        if state is not None:
-            yield CensusEntry(f"{name}/{place}", state, token)
+def census_entry(unit_id: str, record: bytes) -> CensusEntry:
+    """A unit's state in its record."""
+    state, store_epoch, counter, attempt, *_ = _TOLD.unpack_from(record)
+    token = FencingToken(store_epoch, int(counter)) if attempt else None
+    return CensusEntry(unit_id, _STATES[state - 1], token)
 
 
 def event_of(seq: bytes, text: bytes) -> HistoryEvent:
@@ -208,84 +195,61 @@ def _number(value: Scalar) -> Scalar:
 
 
 def _entries(kind: EventKind, text: bytes, at: int) -> Iterator[HistoryEntry]:
-    read = _READERS.get(kind, _subject_alone)
+    size, read = _ENTRIES.get(kind, (0, None))
     while at < len(text):
         (length,) = _LENGTH.unpack_from(text, at)
         at += _LENGTH.size + length
-        at, entries = read(text[at - length : at].decode(), text, at)
-        yield from entries
+        subject = text[at - length : at].decode()
+        yield HistoryEntry(subject, read(subject, text[at : at + size])) if read else HistoryEntry(subject)
+        at += size
 
 
-def _subject_alone(subject: str, _: bytes, at: int) -> tuple[int, Iterable[HistoryEntry]]:
-    return at, (HistoryEntry(subject),)
+def _told(facts: bytes) -> tuple[str, int, int, int, int]:
+    """Fence, attempt, tokens published, tokens of the sample, oldest version."""
+    _, store_epoch, counter, attempt, published, tokens, oldest = _TOLD.unpack_from(facts)
+    return f"{store_epoch}.{counter:.0f}", attempt, published, tokens, oldest
 
 
-def _lease(text: bytes, at: int) -> dict[str, Scalar]:
-    """Fence and attempt."""
-    store_epoch, counter, attempt = _LEASE.unpack_from(text, at)
-    return {"fence": f"{store_epoch}.{counter:.0f}", "attempt": attempt}
+def _leased(_: str, facts: bytes) -> dict[str, Scalar]:
+    fence, attempt, published, _tokens, _oldest = _told(facts)
+    return {"fence": fence, "attempt": attempt, "progress": published}
 
 
-def _leased(name: str, text: bytes, at: int) -> tuple[int, Iterable[HistoryEntry]]:
-    first, count = _RUN.unpack_from(text, at)
-    (published,) = _NUMBER.unpack_from(text, at + _RUN.size)
-    lease_at = at + _RUN.size + _NUMBER.size
-    data = _lease(text, lease_at) | {"progress": published}
-    entries = (HistoryEntry(f"{name}/{place}", data) for place in range(first, first + count))
-    return lease_at + _LEASE.size, entries
+def _released(_: str, facts: bytes) -> dict[str, Scalar]:
+    fence, _attempt, kept, _tokens, _oldest = _told(facts)
+    reason, published = _RETURN.unpack_from(facts, _TOLD.size)
+    return {"fence": fence, "reason": _RETURNS[reason - 1].value, "progress": kept, "published": published}
 
 
-def _committed(name: str, text: bytes, at: int) -> tuple[int, Iterable[HistoryEntry]]:
-    first, count = _RUN.unpack_from(text, at)
-    lease_at = at + _RUN.size
-    facts_at = lease_at + _LEASE.size
-    end = facts_at + _FACTS.size * count
-    lease = _lease(text, lease_at)
-    entries = (
-        HistoryEntry(f"{name}/{place}", lease | {"tokens": tokens, "oldest_version": oldest})
-        for place, (tokens, oldest) in enumerate(_FACTS.iter_unpack(text[facts_at:end]), first)
-    )
-    return end, entries
+def _committed(_: str, facts: bytes) -> dict[str, Scalar]:
+    fence, attempt, _published, tokens, oldest = _told(facts)
+    return {"fence": fence, "attempt": attempt, "tokens": tokens, "oldest_version": oldest}
 
 
-def _released(unit_id: str, text: bytes, at: int) -> tuple[int, Iterable[HistoryEntry]]:
-    lease = _lease(text, at)
-    kept, reason, published = _RETURN.unpack_from(text, at + _LEASE.size)
-    data: dict[str, Scalar] = {
-        "fence": lease["fence"], "reason": _RETURNS[reason - 1].value, "progress": kept, "published": published,
-    }  # fmt: skip
-    return at + _LEASE.size + _RETURN.size, (HistoryEntry(unit_id, data),)
-
-
-def _put(name: str, text: bytes, at: int) -> tuple[int, Iterable[HistoryEntry]]:
-    (size,) = _NUMBER.unpack_from(text, at)
+def _put(subject: str, facts: bytes) -> dict[str, Scalar]:
+    name, _, index = subject.rpartition("/")
     group, _, epoch = name.rpartition(".")
-    entries = (
-        HistoryEntry(f"{name}/{index}", {"group": group, "epoch": int(epoch), "index": index, "group_size": size})
-        for index in range(size)
-    )
-    return at + _NUMBER.size, entries
+    return {"group": group, "epoch": int(epoch), "index": int(index), "group_size": _NUMBER.unpack(facts)[0]}
 
 
-def _dead_lettered(unit_id: str, text: bytes, at: int) -> tuple[int, Iterable[HistoryEntry]]:
-    return at + _NUMBER.size, (HistoryEntry(unit_id, {"failures": _NUMBER.unpack_from(text, at)[0]}),)
+def _dead_lettered(_: str, facts: bytes) -> dict[str, Scalar]:
+    return {"failures": _NUMBER.unpack(facts)[0]}
 
 
-def _group_dropped(name: str, text: bytes, at: int) -> tuple[int, Iterable[HistoryEntry]]:
-    reason, epoch = _GROUP_END.unpack_from(text, at)
+def _group_dropped(subject: str, facts: bytes) -> dict[str, Scalar]:
+    reason, epoch = _GROUP_END.unpack(facts)
     data: dict[str, Scalar] = {"reason": _DROPS[reason - 1].value}
     if epoch >= 0:
-        data["redrawn_as"] = f"{name.rpartition('.')[0]}.{epoch:.0f}"
-    return at + _GROUP_END.size, (HistoryEntry(name, data),)
+        data["redrawn_as"] = f"{subject.rpartition('.')[0]}.{epoch:.0f}"
+    return data
 
 
-_READERS: dict[EventKind, Callable[[str, bytes, int], tuple[int, Iterable[HistoryEntry]]]] = {
-    EventKind.LEASED: _leased,
-    EventKind.RELEASED: _released,
-    EventKind.COMMITTED: _committed,
-    EventKind.UNITS_PUT: _put,
-    EventKind.DEAD_LETTERED: _dead_lettered,
-    EventKind.GROUP_DROPPED: _group_dropped,
+_ENTRIES: dict[EventKind, tuple[int, Callable[[str, bytes], dict[str, Scalar]]]] = {
+    EventKind.LEASED: (_TOLD.size, _leased),
+    EventKind.RELEASED: (_TOLD.size + _RETURN.size, _released),
+    EventKind.COMMITTED: (_TOLD.size, _committed),
+    EventKind.UNITS_PUT: (_NUMBER.size, _put),
+    EventKind.DEAD_LETTERED: (_NUMBER.size, _dead_lettered),
+    EventKind.GROUP_DROPPED: (_GROUP_END.size, _group_dropped),
 }
-"""What follows a subject, from where on: the end of it, and the entries that it tells of. Leases and commits are told a run of
-units at a time, what is put by the group. The kinds that are not here have subjects only."""
+"""What follows a subject: its size, and how it is read. The kinds that are not here have subjects only."""

@@ -31,7 +31,7 @@ def packed(store: ObjectStore | None, body: bytes) -> bytes:
 
 
 def commit_words(store: ObjectStore | None, commits: Sequence[Commit]) -> list[str | bytes]:
-    """A call's commits as the function takes them, four words a run: group, first place, facts, samples.
+    """A call's commits as the function takes them, three words a run: first unit, facts, samples.
 
     Raises:
         ValueError: a sample is of another unit.
@@ -43,17 +43,9 @@ def commit_words(store: ObjectStore | None, commits: Sequence[Commit]) -> list[s
     while start < len(commits):
         end = _end_of_run(commits, records, start)
         run = commits[start:end]
-        name, place = unit_words(run[0].unit_id)
-        words += (name, str(place), _facts(run), _joined(records[start:end]))
+        words += (run[0].unit_id, _facts(run), _joined(records[start:end]))
         start = end
     return words
-
-
-def unit_words(unit_id: str) -> tuple[str, int]:
-    """A unit as the functions take it: its group, its place there. An id that is none comes back as it is, with -1."""
-    name, _, index = unit_id.rpartition("/")
-    place = place_in_group(index)
-    return (name, place) if place >= 0 and unit_id == f"{name}/{place}" else (unit_id, -1)
 
 
 def _end_of_run(commits: Sequence[Commit], records: Sequence[bytes], start: int) -> int:
@@ -61,7 +53,8 @@ def _end_of_run(commits: Sequence[Commit], records: Sequence[bytes], start: int)
     token = commits[start].fencing_token
     if start + 1 == len(commits) or object_key(records[start]) is not None:
         return start + 1
-    name, place = unit_words(commits[start].unit_id)
+    name, _, index = commits[start].unit_id.rpartition("/")
+    place = place_in_group(index)
     if place < 0:
         return start + 1
     shift = place - start
@@ -75,12 +68,9 @@ def _end_of_run(commits: Sequence[Commit], records: Sequence[bytes], start: int)
 
 
 def _facts(run: Sequence[Commit]) -> bytes:
-    """The fence, then tokens and oldest version of all samples together, then those of each; -1: made of no version."""
-    tokens = [len(commit.sample.tokens) for commit in run]
-    oldest = [commit.sample.oldest_version for commit in run]
-    each = [number for facts in zip(tokens, oldest, strict=True) for number in facts]
-    together = sum(tokens), min((version for version in oldest if version >= 0), default=-1)
-    return fence_bytes(run[0].fencing_token) + struct.pack(f"<{2 + len(each)}i", *together, *each)
+    """The fence, then of each unit: tokens of its sample, oldest version in it."""
+    ends = [number for commit in run for number in (len(commit.sample.tokens), commit.sample.oldest_version)]
+    return fence_bytes(run[0].fencing_token) + struct.pack(f"<{len(ends)}i", *ends)
 
 
 def fence_bytes(token: FencingToken) -> bytes:

@@ -3,7 +3,7 @@
 What a group's units ask for is one body: how many units and prompts there are, the numbers of each unit with the place
 of its prompt, the lengths of the prompts, then the prompts, each once. A journal has twelve bytes a token: id,
 log-probability, policy version (int32, float32, int32), so that it only ever grows at its end. Layouts of the packed
-words are those of `1_core.lua` and `4_lease.lua`.
+words are those of `1_core.lua` and `4_work.lua`.
 """
 
 import json
@@ -47,8 +47,7 @@ _NOTHING = Progress()
 
 _GRANT = struct.Struct("<IddHH")
 _GROUP = struct.Struct("<HI")
-_LEASED = struct.Struct("<IIHHH")
-"""Of a run of units: attempt, published tokens, place of the group, first place, how many."""
+_LEASED = struct.Struct("<IIHH")
 _DRAWS = struct.Struct("<I")
 _COUNTS = struct.Struct("<HH")
 _ASKED = struct.Struct("<qqdBH")
@@ -201,7 +200,7 @@ def lease_reply_of(store: ObjectStore | None, worker: str, reply: bytes) -> Leas
 
 
 def _leases_of(store: ObjectStore | None, worker: str, granted: bytes) -> Iterator[Lease]:
-    store_epoch, counter, deadline_s, group_count, run_count = _GRANT.unpack_from(granted)
+    store_epoch, counter, deadline_s, group_count, count = _GRANT.unpack_from(granted)
     token, at, groups = FencingToken(store_epoch, int(counter)), _GRANT.size, []
     for _ in range(group_count):
         name_bytes, record_bytes = _GROUP.unpack_from(granted, at)
@@ -209,20 +208,18 @@ def _leases_of(store: ObjectStore | None, worker: str, granted: bytes) -> Iterat
         record_at = name_at + name_bytes
         at = record_at + record_bytes
         groups.append(units_of(store, granted[name_at:record_at].decode(), granted[record_at:at]))
-    journal_at = at + run_count * _LEASED.size
-    for attempt, published, group, first, count in _LEASED.iter_unpack(granted[at:journal_at]):
-        end = journal_at + TOKEN_BYTES * published  # a run with a journal is one unit
-        progress = progress_of(granted[journal_at:end]) if published else _NOTHING
+    journal_at = at + count * _LEASED.size
+    for attempt, published, group, index in _LEASED.iter_unpack(granted[at:journal_at]):
+        end = journal_at + TOKEN_BYTES * published
+        yield Lease(
+            unit=groups[group].unit(index),
+            owner=worker,
+            fencing_token=token,
+            attempt=attempt,
+            deadline_s=deadline_s,
+            progress=progress_of(granted[journal_at:end]) if published else _NOTHING,
+        )
         journal_at = end
-        for index in range(first, first + count):
-            yield Lease(
-                unit=groups[group].unit(index),
-                owner=worker,
-                fencing_token=token,
-                attempt=attempt,
-                deadline_s=deadline_s,
-                progress=progress,
-            )
 
 
 def batch_of(store: ObjectStore | None, reply: Sequence[bytes]) -> Batch:

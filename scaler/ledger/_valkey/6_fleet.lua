@@ -1,10 +1,15 @@
 -- The store, the job's rules and its workers: attach, configure, put, register, drain, release a worker.
 
--- Gives back all that a worker has. `owner`: its number.
-local function release_all(x, worker, owner, reason)
-  local held = held_by(x, { owner }, NEVER)
-  call('ZREM', key(x, 'l'), owner)
-  return give_back_all(x, held, reason, worker)
+local function held_by(x, worker)
+  local ids = call('HKEYS', key(x, 'h:') .. worker)
+  table.sort(ids)
+  return ids
+end
+
+local function release_all(x, worker, reason)
+  local count = give_back_all(x, held_by(x, worker), reason, worker)
+  call('ZREM', key(x, 'l'), worker)
+  return count
 end
 
 -- More batches than a copy of the store can miss.
@@ -16,11 +21,15 @@ local LOST_BATCHES = 1048576
 local function attach(keys, args)
   local x = open(keys, args)
   if call('GET', key(x, 'r')) ~= args[2] then
-    local held = held_by(x, call('ZRANGE', key(x, 'l'), 0, -1), NEVER)
+    local held = {}
+    for _, worker in ipairs(call('ZRANGE', key(x, 'l'), 0, -1)) do
+      for _, id in ipairs(held_by(x, worker)) do
+        held[#held + 1] = id
+      end
+    end
     give_back_all(x, held, 'superseded', '')
     call('DEL', key(x, 'l'))
     x.m[NEXT_EXPIRY] = NEVER
-    call('SET', key(x, 'm'), GUARD)
     if add(x, EPOCH, 1) > 1 then
       add(x, FENCE, number(args[3]))
       add(x, BATCHES, LOST_BATCHES)
@@ -48,38 +57,34 @@ local function configure(keys, args)
   done(x)
 end
 
-local put_units
+local function nearly_full()
+  local memory = call('INFO', 'memory')
+  local used, limit = match(memory, 'used_memory:(%d+)'), match(memory, 'maxmemory:(%d+)')
+  return limit and number(limit) > 0 and used / limit > 0.8
+end
 
-do
-  local function nearly_full()
-    local memory = call('INFO', 'memory')
-    local used, limit = match(memory, 'used_memory:(%d+)'), match(memory, 'maxmemory:(%d+)')
-    return limit and number(limit) > 0 and used / limit > 0.8
+-- args: then three a group: name, a digit a unit (1: starts anew when it comes back), what its units ask for.
+local function put_units(keys, args)
+  local x = open(keys, args)
+  check_configured(x)
+  if nearly_full() then
+    fail('REFUSED', 'the store has more than 80 % of maxmemory in use: acknowledge or compact, or give it more memory')
   end
-
-  -- args: then three a group: name, a digit a unit (1: starts anew when it comes back), what its units ask for.
-  function put_units(keys, args)
-    local x = open(keys, args)
-    check_configured(x)
-    if nearly_full() then
-      fail('REFUSED', 'the store has more than 80 % of maxmemory in use: acknowledge or compact, or give it more memory')
+  local new, entries = 0, {}
+  for at = 2, #args, 3 do
+    local name, restarts = args[at], args[at + 1]
+    if not known(x, name) then
+      entries[#entries + 1] = put_group(x, name, restarts, args[at + 2], 0, 0)
+      new = new + #restarts
+    else
+      not_named(x, args[at + 2])
     end
-    local new, entries = 0, {}
-    for at = 2, #args, 3 do
-      local name, restarts = args[at], args[at + 1]
-      if not known(x, name) then
-        entries[#entries + 1] = put_group(x, name, restarts, args[at + 2], 0, 0)
-        new = new + #restarts
-      else
-        not_named(x, args[at + 2])
-      end
-    end
-    if new > 0 then
-      event(x, 'units_put', '', '', concat(entries))
-    end
-    done(x)
-    return new
   end
+  if new > 0 then
+    event(x, 'units_put', '', '', concat(entries))
+  end
+  done(x)
+  return new
 end
 
 -- args: worker, identity.
@@ -87,12 +92,11 @@ local function register(keys, args)
   local x = open(keys, args)
   local worker = args[2]
   local name = key(x, 'w:') .. worker
-  local mark = mark_of(x, worker)
-  local incarnation, owner = (mark[4] or 0) + 1, mark[5] or add(x, WORKERS, 1)
-  release_all(x, worker, owner, 'superseded')
+  local incarnation = (call('HGET', name, 'incarnation') or 0) + 1
+  release_all(x, worker, 'superseded')
   call('HDEL', name, 'deadline', 'reason', 'epoch', 'gone', 'status')
-  call('HSET', name, 'incarnation', incarnation, 'number', owner, 'identity', args[3], 'registered', x.now,
-    'seen', x.now, 'committed', 0)
+  call('HSET', name, 'incarnation', incarnation, 'identity', args[3], 'registered', x.now, 'seen', x.now,
+    'committed', 0)
   call('ZADD', key(x, 'f'), '+inf', worker)
   event(x, 'worker_registered', worker, encode({ incarnation = incarnation }), '')
   done(x)
@@ -110,7 +114,7 @@ end
 local function drain(keys, args)
   local x = open(keys, args)
   check_controller(x, args[5])
-  local mark = mark_of(x, args[2])
+  local mark = drain_mark(x, args[2])
   local live = mark[4] and not mark[3]
   if live and (not mark[1] or number(args[3]) < number(mark[1])) then
     call('HSET', key(x, 'w:') .. args[2], 'deadline', args[3], 'reason', args[4], 'epoch', args[5])
@@ -124,7 +128,7 @@ end
 local function undrain(keys, args)
   local x = open(keys, args)
   check_controller(x, args[3])
-  local mark = mark_of(x, args[2])
+  local mark = drain_mark(x, args[2])
   if mark[1] then
     call('HDEL', key(x, 'w:') .. args[2], 'deadline', 'reason', 'epoch')
     event(x, 'worker_drained', args[2], encode({ epoch = args[3] }), '')
@@ -140,9 +144,9 @@ local function release_worker(keys, args)
   if args[4] ~= '' then
     check_controller(x, args[4])
   end
-  local mark, count = mark_of(x, worker), 0
+  local mark, count = drain_mark(x, worker), 0
   if mark[4] and not mark[3] then
-    count = release_all(x, worker, mark[5], args[3])
+    count = release_all(x, worker, args[3])
     call('HSET', key(x, 'w:') .. worker, 'gone', x.now, 'seen', x.now)
     call('ZADD', key(x, 'f'), x.now, worker)
     event(x, 'worker_gone', worker, encode({ reason = args[3] }), '')

@@ -17,60 +17,44 @@ local function stats(keys, args)
   return { encode(reading), call('HGETALL', key(x, 'c')), call('HGETALL', key(x, 'd')) }
 end
 
-local workers
-
-do
-  local function value_in(fields, name)
-    for i = 1, #fields, 2 do
-      if fields[i] == name then
-        return fields[i + 1]
-      end
-    end
+-- Live workers, and those that went within the last hour: fields, and how many units each holds. One text: a client takes
+-- several times longer to read tens of thousands of small replies.
+local function workers(keys, args)
+  local x = open(keys, args)
+  local names, reply, in_vain = call('ZRANGEBYSCORE', key(x, 'f'), x.now - KEPT_S, '+inf'), {}, {}
+  local told = x.m[ABANDONED] > 0 and call('HGETALL', key(x, 'a')) or {}
+  for i = 2, #told, 2 do
+    in_vain[told[i]] = (in_vain[told[i]] or 0) + 1
   end
-
-  -- How many units a worker holds, by its number.
-  local function holds(x, owner)
-    local counts, sum = call('HVALS', key(x, 'h:') .. owner), 0
-    for i = 1, #counts do
-      sum = sum + counts[i]
-    end
-    return sum
+  for i = 1, #names do
+    local held = call('HLEN', key(x, 'h:') .. names[i]) - (in_vain[names[i]] or 0)
+    reply[i] = { call('HGETALL', key(x, 'w:') .. names[i]), held }
   end
-
-  -- Live workers, and those that went within the last hour: fields, and how many units each holds. One text: a client takes
-  -- several times longer to read tens of thousands of small replies.
-  function workers(keys, args)
-    local x = open(keys, args)
-    local names, reply, in_vain = call('ZRANGEBYSCORE', key(x, 'f'), x.now - KEPT_S, '+inf'), {}, {}
-    local told = x.m[ABANDONED] > 0 and call('HGETALL', key(x, 'a')) or {}
-    for i = 2, #told, 2 do
-      in_vain[told[i]] = (in_vain[told[i]] or 0) + 1
-    end
-    for i = 1, #names do
-      local fields = call('HGETALL', key(x, 'w:') .. names[i])
-      local owner = value_in(fields, 'number')
-      reply[i] = { fields, holds(x, owner) - (in_vain[owner] or 0) }
-    end
-    return encode(reply)
-  end
+  return encode(reply)
 end
 
 local compact
 
 do
-  -- A group whose end is compacted away: of it stays only that its id was used. Its units are nobody's any more, told or
-  -- not: a lease without a record could not end.
+  -- Units that are forgotten are nobody's any more, told or not: a lease without a record could not end.
+  local function let_all_go(x, ids)
+    local owners = x.m[ABANDONED] > 0 and fetch(key(x, 'a'), ids) or {}
+    for i = 1, #ids do
+      if owners[i] then
+        let_go(x, ids[i], owners[i])
+      end
+    end
+  end
+
+  -- A group whose end is compacted away: of it stays only that its id was used.
   local function forget_group(x, name)
     local g = group(x, name)
     if not g then
       return 0
     end
-    for place = 0, x.m[ABANDONED] > 0 and g.size - 1 or -1 do
-      if unit(g, place).owner ~= 0 then
-        let_go(x, g, place, unit(g, place))
-      end
-    end
-    g.is_forgotten = true
+    local ids = members(name, g.size)
+    let_all_go(x, ids)
+    many('HDEL', key(x, 'u'), ids)
     call('HDEL', key(x, 'g'), name)
     local group_id, epoch = match(name, '^(.*)%.(%d+)$')
     local known = call('HGET', key(x, 'v'), group_id)
