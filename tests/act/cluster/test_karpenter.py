@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 
 from scaler.act.base import Instance, InstanceState, LaunchResult, NotYet
-from scaler.act.karpenter import KarpenterPool, KarpenterSettings, make
+from scaler.act.karpenter import TOKEN_ID, KarpenterPool, KarpenterSettings, make
 from scaler.act.worker_sets.registry import make_worker_set
 from scaler.kube.contract import DEPLOYMENTS, NODE_CLAIMS, NODE_POOLS, Json, Resource
 from scaler.model.capacity import CapacityType, Offering
@@ -41,9 +41,15 @@ async def _begun(world: Live, replicas: int) -> KarpenterPool:
     return make(settings, pool="pool", clock=world.clock)
 
 
-async def _running(world: Live, actor: KarpenterPool, count: int) -> dict[str, Instance]:
+async def _running(
+    world: Live, actor: KarpenterPool, count: int, answered: set[str] | None = None
+) -> dict[str, Instance]:
+    """So many instances, once all run. `answered`: gets the launches that a pod was seen to answer meanwhile."""
+
     async def look() -> dict[str, Instance] | None:
         listed = (await actor.observe()).instances
+        if answered is not None:
+            answered.update(each.launch_token for each in listed if not each.instance_id.startswith(TOKEN_ID))
         assert len([each for each in listed if each.state is not InstanceState.SHUTTING_DOWN]) <= count
         ready = all(each.state is InstanceState.RUNNING for each in listed)
         return {each.instance_id: each for each in listed} if ready and len(listed) == count else None
@@ -80,8 +86,11 @@ async def test_launches_get_nodes_and_an_ended_replica_takes_its_own_node_along(
         before = await _running(world, actor, 2)
         results = [(await actor.launch(launch(token, SPOT))).result for token in ("a", "b", "a")]
         assert results == [LaunchResult.LAUNCHED, LaunchResult.LAUNCHED, LaunchResult.ALREADY]
-        listed = await _running(world, actor, 4)
-        assert {each.launch_token for name, each in listed.items() if name not in before} == {"a", "b"}
+        answered: set[str] = set()
+        listed = await _running(world, actor, 4, answered)
+        assert answered - {""} == {"a", "b"}
+        # On a slow machine Karpenter takes a node away again that it made too early: what replaces its pod answers no launch.
+        assert {each.launch_token for name, each in listed.items() if name not in before} <= {"a", "b", ""}
         assert {each.offering_id for each in listed.values()} == {SPOT.offering_id}
         victim = min(before.values(), key=lambda each: each.instance_id)
         doomed = victim.node_name
