@@ -65,12 +65,10 @@ def _course(
 ) -> tuple[tuple[_Stretch, ...], tuple[tuple[int, float], ...]]:
     """The age buckets passed through from now on, whatever their hazards: until ready and past refunds, then (bucket, span)."""
     stretches = tuple(_stretches(age_h, wait_h, use_h, refund_h))
-    ends = [
-        i
-        for i, (_, _, _, to_ready_h, to_refund_h, ends) in enumerate(stretches, 1)
-        if to_ready_h or to_refund_h or ends
-    ]
-    first = max(ends, default=0)
+    marked = (
+        i for i, (*_, to_ready_h, to_refund_h, ends) in enumerate(stretches, 1) if to_ready_h or to_refund_h or ends
+    )
+    first = max(marked, default=0)
     return stretches[:first], tuple([(bucket, span_h) for bucket, _, span_h, *_ in stretches[first:]])
 
 

@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-from scaler.files import read_regular
+from scaler.files import FEW_BYTES, read_regular
 from scaler.model.clock import Clock
 from scaler.model.instance_file import parse_instance
 
 WAIT_S = 60.0
 _POLL_S = 0.2
-_MOST_BYTES = 1 << 16
 
 
 async def named_instance(path: Path, clock: Clock) -> str:
@@ -24,4 +23,4 @@ async def named_instance(path: Path, clock: Clock) -> str:
 
 
 def _read(path: Path) -> str:
-    return parse_instance(read_regular(path, _MOST_BYTES).decode()).instance_id
+    return parse_instance(read_regular(path, FEW_BYTES).decode()).instance_id

@@ -7,12 +7,11 @@ after it was noticed, as EC2's do.
 
 from pathlib import Path
 
-from scaler.files import read_regular
+from scaler.files import FEW_BYTES, read_regular
 from scaler.model.interruption import BINDING
 from scaler.model.notice_file import parse_notice
 
 _EC2_NOTICE_S = 120.0
-_MOST_BYTES = 1 << 16
 
 
 def read_deadline_s(path: Path, instance_id: str) -> float | None:
@@ -22,7 +21,7 @@ def read_deadline_s(path: Path, instance_id: str) -> float | None:
         ValueError: the file holds no notice.
     """
     try:
-        text = read_regular(path, _MOST_BYTES).decode()
+        text = read_regular(path, FEW_BYTES).decode()
     except FileNotFoundError:
         return None
     except OSError as error:

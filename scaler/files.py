@@ -16,6 +16,10 @@ class TooLarge(OSError):
     """More bytes than such a file can sensibly have."""
 
 
+FEW_BYTES = 1 << 16
+"""More than a file of a few fields ever has."""
+
+
 def read_regular(path: Path, most_bytes: int) -> bytes:
     """The file's bytes, at most `most_bytes`; a pipe is not opened, and no more than one byte beyond the bound is read.
 

@@ -190,7 +190,7 @@ class TwinMachine(RuleBasedStateMachine):
 
     @rule()
     def take(self) -> None:
-        replies = self.both(lambda ledger, _: ledger.take_batch(self.epoch, 1, self.step, 2), of_batch)
+        replies = self.both(lambda ledger, _: ledger.take_batch(self.epoch, 1, self.step, 2))
         self.batch = replies[0]
 
     @rule(data=st.data())
@@ -198,7 +198,7 @@ class TwinMachine(RuleBasedStateMachine):
         if self.batch is not None:
             number, names = self.batch.batch_id, [group.group_id for group in self.batch.groups]
             reject = sorted(data.draw(st.sets(st.sampled_from(names)))) if names else []
-            replies = self.both(lambda ledger, _: ledger.take_more(self.epoch, number, reject), of_batch)
+            replies = self.both(lambda ledger, _: ledger.take_more(self.epoch, number, reject))
             self.batch = replies[0] or self.batch
 
     @rule(publish=st.booleans())
@@ -233,10 +233,6 @@ def of_lease_reply(reply: LeaseReply) -> Any:
 def of_control(control: Control) -> Any:
     """In which order units are named is each engine's own."""
     return dataclasses.replace(control, lost=tuple(sorted(control.lost)), abandon=tuple(sorted(control.abandon)))
-
-
-def of_batch(batch: Batch | None) -> Any:
-    return batch
 
 
 def of_history(events: Iterable[HistoryEvent]) -> Iterable[Any]:

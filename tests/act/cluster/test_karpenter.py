@@ -89,7 +89,7 @@ async def test_launches_get_nodes_and_an_ended_replica_takes_its_own_node_along(
         answered: set[str] = set()
         listed = await _running(world, actor, 4, answered)
         assert answered - {""} == {"a", "b"}
-        # On a slow machine Karpenter takes a node away again that it made too early: what replaces its pod answers no launch.
+        # A pod that replaces one that was lost answers no launch.
         assert {each.launch_token for name, each in listed.items() if name not in before} <= {"a", "b", ""}
         assert {each.offering_id for each in listed.values()} == {SPOT.offering_id}
         victim = min(before.values(), key=lambda each: each.instance_id)
