@@ -18,6 +18,7 @@ from scaler.kube.contract import NODES, KubeApi
 from scaler.kube.facts import DRAIN_TAINT, NodeFacts
 from scaler.kube.indexes import WatchedNodes
 from scaler.ledger.audit import events_of
+from scaler.ledger.contract import Ledger
 from scaler.ledger.history import EventKind
 from scaler.model.units import utc_text
 from scaler.runtime.clock import SystemClock
@@ -27,6 +28,8 @@ _BATCH = 10
 _GIVE_UP_S = 100.0
 """Nearly the two minutes that a notice leaves: later is too late anyway."""
 _LOOK_S = 0.02
+_REREAD_S = 0.5
+"""Between two readings of the whole history, which tells by itself when each mark was made."""
 
 
 def run_bench(address: BedAddress, nodes: int, *, as_json: bool) -> int:
@@ -68,7 +71,7 @@ async def _figures(bed: BenchBed, clock: SystemClock) -> dict[str, Any]:
     finally:
         watching.cancel()
         await asyncio.wait([watching])
-    drained_s = _drained(bed, sent_s)
+    drained_s = await _drained(bed, sent_s, clock)
     requests = added(before, await bed.requests("api"))
     taints = [tainted_s[each] - sent_s[each] for each in tainted_s]
     drains = [drained_s[each] - sent_s[each] for each in drained_s]
@@ -146,10 +149,18 @@ def _is_tainted(node: NodeFacts) -> bool:
     return any(taint.key == DRAIN_TAINT for taint in node.taints)
 
 
-def _drained(bed: BenchBed, sent_s: Mapping[str, float]) -> dict[str, float]:
+async def _drained(bed: BenchBed, sent_s: Mapping[str, float], clock: SystemClock) -> dict[str, float]:
     """Instance -> when the ledger took its worker's drain mark, by the store's clock: this machine's."""
+    ledger, give_up_s = bed.open_ledger(), clock.monotonic_s() + _GIVE_UP_S
+    # A node's taint comes before its worker's mark.
+    while len(found := _marks(ledger, sent_s)) < len(sent_s) and clock.monotonic_s() < give_up_s:
+        await clock.sleep(_REREAD_S)
+    return found
+
+
+def _marks(ledger: Ledger, sent_s: Mapping[str, float]) -> dict[str, float]:
     found: dict[str, float] = {}
-    for event in events_of(bed.open_ledger()):
+    for event in events_of(ledger):
         instance = (event.worker or "").removeprefix("w-")
         if event.kind is EventKind.WORKER_DRAINED and event.data.get("deadline_s") is not None and instance in sent_s:
             found.setdefault(instance, event.at_s)

@@ -42,14 +42,15 @@ async def _begun(world: Live, replicas: int) -> KarpenterPool:
 
 
 async def _running(
-    world: Live, actor: KarpenterPool, count: int, answered: set[str] | None = None
+    world: Live, actor: KarpenterPool, count: int, answers: dict[str, str] | None = None
 ) -> dict[str, Instance]:
-    """So many instances, once all run. `answered`: gets the launches that a pod was seen to answer meanwhile."""
+    """So many instances, once all run. `answers`: gets launch token -> UID of the pod that was seen last to answer it."""
 
     async def look() -> dict[str, Instance] | None:
         listed = (await actor.observe()).instances
-        if answered is not None:
-            answered.update(each.launch_token for each in listed if not each.instance_id.startswith(TOKEN_ID))
+        if answers is not None:
+            came = [each for each in listed if each.launch_token and not each.instance_id.startswith(TOKEN_ID)]
+            answers.update({each.launch_token: each.replica_id for each in came})
         assert len([each for each in listed if each.state is not InstanceState.SHUTTING_DOWN]) <= count
         ready = all(each.state is InstanceState.RUNNING for each in listed)
         return {each.instance_id: each for each in listed} if ready and len(listed) == count else None
@@ -86,11 +87,15 @@ async def test_launches_get_nodes_and_an_ended_replica_takes_its_own_node_along(
         before = await _running(world, actor, 2)
         results = [(await actor.launch(launch(token, SPOT))).result for token in ("a", "b", "a")]
         assert results == [LaunchResult.LAUNCHED, LaunchResult.LAUNCHED, LaunchResult.ALREADY]
-        answered: set[str] = set()
-        listed = await _running(world, actor, 4, answered)
-        assert answered - {""} == {"a", "b"}
-        # A pod that replaces one that was lost answers no launch.
-        assert {each.launch_token for name, each in listed.items() if name not in before} <= {"a", "b", ""}
+        answers: dict[str, str] = {}
+        listed = await _running(world, actor, 4, answers)
+        assert answers.keys() == {"a", "b"}
+        tokens = {each.replica_id: each.launch_token for name, each in listed.items() if name not in before}
+        # A pod that replaces one that was lost answers no launch; one that was lost is the API server's to tell.
+        lost = set(answers.values()) - {pod.uid for pod in await world.live_pods()}
+        assert {uid: token for uid, token in tokens.items() if token} == {
+            uid: token for token, uid in answers.items() if uid not in lost
+        }
         assert {each.offering_id for each in listed.values()} == {SPOT.offering_id}
         victim = min(before.values(), key=lambda each: each.instance_id)
         doomed = victim.node_name
@@ -114,8 +119,13 @@ async def test_bug_093_a_disrupted_node_leads_to_one_replacement_and_never_to_mo
         actor = await _begun(world, 3)
         before = await _running(world, actor, 3)
         disrupted = min(before.values(), key=lambda each: each.instance_id)
-        (claim,) = [each for each in await _claims(world) if _node_of(each) == disrupted.node_name]
-        await world.kube.delete(NODE_CLAIMS, claim["metadata"]["name"])
+
+        async def claimed() -> str | None:
+            """A claim may be told its node after the scheduler has."""
+            named = [each["metadata"]["name"] for each in await _claims(world) if _node_of(each) == disrupted.node_name]
+            return named[0] if named else None
+
+        await world.kube.delete(NODE_CLAIMS, await world.until(claimed))
 
         async def replaced() -> bool | None:
             listed = (await actor.observe()).instances
