@@ -84,11 +84,11 @@ class Pricing:
     def _price_held(self, offer: Offer, granted: float, held: dict[_Terms, list[Sequence[ReplicaView]]]) -> None:
         """Add those held there of each age, as far as that is told apart, and phase, by their cost and weight."""
         rent, use_h, kept = self._rent(offer), self._used_h(offer), 1.0 if offer.spot else 1 - self.keep_ratio
-        stays = [max(LEAST_WEIGHT, 1 - hazard * self.launch_h) for hazard in rent.hazards_per_h]
         for (hours, wait_h, phase), replicas in self._alike(offer).items():
             cost = rent.per_hour_of_use(hours, wait_h, use_h) * kept
             # How likely one of this age is there still, once a replacement could be.
-            terms = cost, granted if phase is _REQUESTED else stays[bucket_of(hours)], phase
+            stays = max(LEAST_WEIGHT, 1 - rent.hazards_per_h[bucket_of(hours)] * self.launch_h)
+            terms = cost, granted if phase is _REQUESTED else stays, phase
             if terms in held:
                 held[terms].append(replicas)
             else:

@@ -147,4 +147,4 @@ def load_controller(path: Path) -> Controller:
     if len(documents) != 1:
         message = f"holds {len(documents)} documents, and one of kind {KIND} is wanted"
         raise ConfigError([Fault(file=str(path), message=message, remedy="fleets are objects of the cluster")])
-    return validated(documents[0], path, Controller, json_schema_of(Controller))
+    return validated(documents[0], path, Controller, lambda: json_schema_of(Controller))

@@ -1,6 +1,6 @@
 """From one document of a file to its model, whatever its kind: every fault with its line, in our words."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,8 +17,10 @@ MAX_FAULTS = 100
 """Faults that are told; a file with more has one cause that the first hundred show."""
 
 
-def validated(document: Document, source: Path, model: type[Model], schema: Mapping[str, Any]) -> Model:
-    """The document as `model`, whose JSON Schema is `schema`. `ConfigError` tells every fault.
+def validated(
+    document: Document, source: Path, model: type[Model], schema_of: Callable[[], Mapping[str, Any]]
+) -> Model:
+    """The document as `model`, whose JSON Schema `schema_of` gives. `ConfigError` tells every fault.
 
     Relative paths in it start from the folder of `source`.
     """
@@ -27,7 +29,7 @@ def validated(document: Document, source: Path, model: type[Model], schema: Mapp
         found = model.model_validate(document.value, context={"folder": source.absolute().parent})
     except ValidationError as error:
         # A part that could not be read at all was told already; what pydantic says of the hole is noise.
-        told = {problem.location for problem in problems}
+        told, schema = {problem.location for problem in problems}, schema_of()
         problems += [problem for problem in problems_of(error, schema) if problem.location not in told]
     if problems:
         raise ConfigError(faults_at(((document, problem) for problem in problems), source))

@@ -44,7 +44,7 @@ def parse_fleets(data: bytes, source: Path) -> list[RolloutFleet]:
     faults: list[Fault] = []
     for document in documents:
         try:
-            fleets.append(validated(document, source, RolloutFleet, fleet_json_schema()))
+            fleets.append(validated(document, source, RolloutFleet, fleet_json_schema))
         except ConfigError as error:
             faults += error.faults
     if not faults:

@@ -18,7 +18,7 @@ from itertools import pairwise
 from operator import or_
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from pydantic import Field, Strict, create_model
+from pydantic import ConfigDict, Field, Strict, create_model
 
 from policies.base import Registered
 from scaler.config.scalars import DURATION, LARGEST_COUNT, RATIO, USD, Amount, PlainText, Unit
@@ -39,6 +39,9 @@ ParamsType: TypeAlias = type[Any]
 
 class PolicyModel(YamlModel):
     """Base of all policies in the YAML."""
+
+    # Descriptions are given below; pydantic would search the source of whoever makes a model for them, eight times over.
+    model_config = ConfigDict(use_attribute_docstrings=False)
 
     type: str
     params_type: ClassVar[ParamsType]

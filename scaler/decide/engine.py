@@ -30,7 +30,17 @@ from scaler.decide.rents import Rents
 from scaler.decide.stage import Policies, StageCase, StageDecision, decide_stage, ended_ids
 from scaler.decide.timing import look_again_in_s
 from scaler.decide.world import StageWorld, named_once
-from scaler.model.plan import Command, LaunchReplica, Memory, Plan, Reason, ReasonCode, StageMemory, StagePlan
+from scaler.model.plan import (
+    ClampCode,
+    Command,
+    LaunchReplica,
+    Memory,
+    Plan,
+    Reason,
+    ReasonCode,
+    StageMemory,
+    StagePlan,
+)
 from scaler.model.snapshot import Snapshot
 from scaler.model.spec import FleetSpec, StageSpec
 
@@ -58,7 +68,7 @@ def decide(snapshot: Snapshot, spec: FleetSpec, memory: Memory, others: Mapping[
     after = _dry_memory(after, memory) if spec.dry_run else after
     plan = Plan(
         commands=commands,
-        look_again_in_s=look_again_in_s(worlds.values(), after, snapshot.now_s, spec.interval_s),
+        look_again_in_s=look_again_in_s(worlds.values(), after, _held_by(decisions), snapshot.now_s, spec.interval_s),
         stages=tuple(
             [decisions[stage.name].plan if stage.name in decisions else _unseen(stage) for stage in spec.stages]
         ),
@@ -82,7 +92,7 @@ def _decide_stages(
     for name, world in worlds.items():
         case = StageCase(
             world=world,
-            memory=remembered.get(name, StageMemory()),
+            memory=remembered.get(name) or StageMemory(),
             policies=Policies(sizing=known[world.spec.sizing.name], placement=PLACEMENT[world.spec.placement.name]),
             endings=ending[name],
             rents=rents,
@@ -91,6 +101,12 @@ def _decide_stages(
         decisions[name] = decide_stage(case)
         first_intent += _launches(decisions[name].commands)
     return decisions
+
+
+def _held_by(decisions: Mapping[str, StageDecision]) -> Mapping[str, frozenset[ClampCode]]:
+    """By stage, what clamped its size, where anything did."""
+    clamps = {name: decision.plan.reason.clamps for name, decision in decisions.items()}
+    return {name: frozenset([clamp.code for clamp in each]) for name, each in clamps.items() if each}
 
 
 def _launches(commands: tuple[Command, ...]) -> int:

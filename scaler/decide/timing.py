@@ -1,33 +1,41 @@
 """When to look again: at the next moment that could change a decision by itself, at the latest after an interval.
 
-Those moments are deadlines of notices and drains, the last moment to leave a group before them, reaps, launch time-outs, ends
-of cool-downs and of the wait for fresh signals. Everything else comes with the next snapshot. The end of a refusal's
+Those moments are deadlines of notices and drains, the last moment to leave a group before them, reaps, launch time-outs, and,
+where they held this decision back, the ends of a cool-down and of the wait for fresh signals. Everything else comes with the
+next snapshot. The end of a refusal's
 back-off is none: an offering that refused is asked again at the next turn, since each turn has every pool listed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from scaler.decide.endings import DETACH_BEFORE_S, leaves_by_us
 from scaler.decide.rails import last_change_s
 from scaler.decide.world import NOT_READY_YET, StageWorld, finite, is_noticed, notice_deadline_s
-from scaler.model.plan import Memory
+from scaler.model.plan import ClampCode, Memory
 from scaler.model.snapshot import ReplicaView
 
 SOONEST_S = 0.1
 """A moment that is almost there must not make a busy loop."""
 HURRY_S = 1.0
 """While a replica has to leave its group within seconds, whatever else has to come first."""
-AFTER_REFUSAL_S = 5.0
+AFTER_REFUSAL_S = 10.0
 """From a refusal to the decision that asks elsewhere, an interval at most: answers to one plan come seconds apart."""
 
 
-def look_again_in_s(worlds: Iterable[StageWorld], memory: Memory, now_s: float, interval_s: float) -> float:
-    """Seconds until the next decision is due, between `SOONEST_S` and `interval_s`."""
+def look_again_in_s(
+    worlds: Iterable[StageWorld],
+    memory: Memory,
+    held: Mapping[str, frozenset[ClampCode]],
+    now_s: float,
+    interval_s: float,
+) -> float:
+    """Seconds until the next decision is due, between `SOONEST_S` and `interval_s`. `held`: by stage, what clamped its size."""
     moments_s: list[float] = []
     for world in worlds:
         for replica in world.restless:
             moments_s += _moments_of_replica(world, replica)
-        moments_s += _moments_of_size(world, memory)
+        if clamps := held.get(world.spec.name):
+            moments_s += _moments_of_size(world, memory, clamps)
     next_s = min([at_s - now_s for at_s in moments_s if at_s > now_s], default=interval_s)
     return max(SOONEST_S, min(interval_s, next_s))
 
@@ -48,13 +56,15 @@ def _moments_of_replica(world: StageWorld, replica: ReplicaView) -> list[float]:
     return moments_s
 
 
-def _moments_of_size(world: StageWorld, memory: Memory) -> list[float]:
+def _moments_of_size(world: StageWorld, memory: Memory, clamps: frozenset[ClampCode]) -> list[float]:
     rails = world.spec.guard_rails
     remembered = dict(memory.stages).get(world.spec.name)
     if remembered is None:
         return []
     changed_at_s, fresh_since_s = last_change_s(remembered), remembered.fresh_since_s
-    moments_s = [changed_at_s + rails.cooldown_up_s, changed_at_s + rails.cooldown_down_s]
-    if fresh_since_s is not None:
-        moments_s.append(fresh_since_s + rails.lower_after_fresh_s)
-    return moments_s
+    ends_s = {
+        ClampCode.COOLDOWN_UP: changed_at_s + rails.cooldown_up_s,
+        ClampCode.COOLDOWN_DOWN: changed_at_s + rails.cooldown_down_s,
+        ClampCode.NOT_FRESH_LONG_ENOUGH: None if fresh_since_s is None else fresh_since_s + rails.lower_after_fresh_s,
+    }
+    return [at_s for code, at_s in ends_s.items() if code in clamps and at_s is not None]

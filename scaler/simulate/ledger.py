@@ -18,7 +18,7 @@ from scaler.ledger import rules
 from scaler.simulate.delays import draw
 from scaler.simulate.groups import Group, Shape, shapes
 from scaler.simulate.kernel import Kernel
-from scaler.simulate.replica import Lease, Replica
+from scaler.simulate.replica import Lanes, Lease, Replica
 from scaler.simulate.scenario import Scenario
 
 
@@ -62,8 +62,8 @@ class SimulatedLedger:
         """Where a group goes that rollout has completed: the next stage, if there is one."""
         self.leave: Callable[[Lease], None] = lambda lease: None
         """Tells a holder that its group is of no use."""
-        self.busy_lanes: Callable[[], int] = lambda: 0
-        """Lanes of rollout replicas that are taken."""
+        self.lanes = Lanes()
+        """Those of rollout replicas."""
         self.released: Callable[[], None] = lambda: None
         """Something may be leased, or taken, that could not before."""
 
@@ -84,13 +84,13 @@ class SimulatedLedger:
 
         The slots of a group's early finishers serve the next one, so its lane is what it takes of the concurrency.
         """
-        places, free = self._places[len(self.flight)], self._concurrent - self.busy_lanes() * self._size
+        places, free = self._places[len(self.flight)], self._concurrent - self.lanes.busy * self._size
         return max(0, min(places, free))
 
     def _admits_one(self) -> bool:
         """Whether a whole group may be; looked at all the time."""
         size = self._size
-        return self._places[len(self.flight)] >= size <= self._concurrent - self.busy_lanes() * size
+        return self._places[len(self.flight)] >= size <= self._concurrent - self.lanes.busy * size
 
     def _admit(self) -> Group:
         number = self.admitted

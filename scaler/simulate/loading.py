@@ -136,7 +136,7 @@ def parse_scenario(data: bytes, source: Path) -> ScenarioFile:
     if len(documents) != 1:
         words = f"holds {len(documents)} documents, and one is wanted"
         raise ConfigError([Fault(file=str(source), message=words, remedy="give each scenario a file of its own")])
-    return ScenarioFile(document=validated(documents[0], source, ScenarioDocument, scenario_schema()))
+    return ScenarioFile(document=validated(documents[0], source, ScenarioDocument, scenario_schema))
 
 
 def shipped_scenarios() -> dict[str, Traversable]:

@@ -98,7 +98,7 @@ def _in_file(name: str, data: bytes, source: Path) -> PolicyChoice:
 
 
 def _choice(name: str, document: Document, source: Path) -> PolicyChoice:
-    found = validated(document, source, PolicyDocument, _schema())
+    found = validated(document, source, PolicyDocument, _schema)
     return PolicyChoice(name=name, sizing=found.policy.to_spec(), placement=found.placement.to_spec())
 
 

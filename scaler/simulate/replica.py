@@ -104,6 +104,14 @@ class Replica:
         return ReplicaPhase.DRAINING if self.leases else ReplicaPhase.DRAINED
 
 
+@dataclass(slots=True)
+class Lanes:
+    """A station's count, which others look at all the time."""
+
+    busy: int = 0
+    """Lanes that are taken, of replicas alive or gone until their leases end."""
+
+
 @dataclass(slots=True, eq=False)
 class OfferingState:
     """An offering as it is now."""

@@ -22,6 +22,7 @@ The accounting that world and optimum share
 """
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from scaler.model.capacity import CapacityType, Offering
 from scaler.model.job import JobSettings
@@ -117,19 +118,20 @@ class LengthModel:
     sigma: float
     most_tokens: int
 
-    def quantile(self, u: float) -> int:
-        """Tokens at quantile `u` (0 < u < 1), at least 1."""
-        tokens = Delay(median_s=self.median_tokens, sigma=self.sigma, most_s=float(self.most_tokens)).at(u)
-        return max(1, round(tokens))
-
     def table(self) -> tuple[int, ...]:
         """The mid-quantiles of which all lengths are drawn, ascending."""
-        return tuple(self.quantile((i + 0.5) / LENGTH_QUANTILES) for i in range(LENGTH_QUANTILES))
+        return _table(self)
 
     @property
     def mean_tokens(self) -> float:
         """Mean of the table."""
         return sum(self.table()) / LENGTH_QUANTILES
+
+
+@lru_cache(maxsize=64)  # a scenario asks for it, and for its mean, a hundred times
+def _table(lengths: LengthModel) -> tuple[int, ...]:
+    tokens = Delay(median_s=lengths.median_tokens, sigma=lengths.sigma, most_s=float(lengths.most_tokens)).at
+    return tuple([max(1, round(tokens((i + 0.5) / LENGTH_QUANTILES))) for i in range(LENGTH_QUANTILES)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from scaler.simulate.groups import Group
 from scaler.simulate.kernel import Kernel
-from scaler.simulate.replica import Lease, Replica
+from scaler.simulate.replica import Lanes, Lease, Replica
 
 
 class Work(Protocol):
@@ -48,8 +48,7 @@ class Station:
         self._work = work
         self._lane_end, self._completion = self._lane_ends, self._completes  # bound once: they are planned all the time
         self._idle: dict[str, Replica] = {}
-        self.busy = 0
-        """Lanes that are taken, of replicas alive or gone until their leases end."""
+        self.taken = Lanes()
 
     def open(self, replica: Replica) -> None:
         """A replica has become ready, or its drain was taken back."""
@@ -77,7 +76,7 @@ class Station:
         lease = replica.leases[group.number] = Lease(group, replica, begun_s, lane_s, run_s)
         self._work.leased(lease)
         replica.free_lanes -= 1
-        self.busy += 1
+        self.taken.busy += 1
         if replica.free_lanes <= 0:
             self._idle.pop(replica.replica_id, None)
         self._kernel.at(lease.lane_ends_s, self._lane_end, lease)
@@ -91,10 +90,12 @@ class Station:
     def _completes(self, lease: Lease) -> None:
         if not lease.live:
             return
+        frees_lane = lease.in_lane
         self._end(lease)
         del lease.holder.leases[lease.group.number]
         self._work.complete(lease)
-        self.dispatch()
+        if frees_lane:
+            self.dispatch()
 
     def _end(self, lease: Lease) -> None:
         lease.live = False
@@ -103,7 +104,7 @@ class Station:
 
     def _free_lane(self, lease: Lease) -> None:
         lease.in_lane = False
-        self.busy -= 1
+        self.taken.busy -= 1
         replica = lease.holder
         replica.free_lanes += 1
         if replica.free_lanes > 0 and replica.leases_now:

@@ -67,12 +67,12 @@ class World:
             drain=self._drain,
             undrain=self._undrain,
             release=self._release,
-            busy=lambda stage: self.stations[stage].busy,
+            busy=lambda stage: self.stations[stage].taken.busy,
         )
         self.control = Control(scenario, self.kernel, self.cloud, self.ledger, self.services, self.tally, hands, others)
         self.rollout = self.stations[scenario.fleet.stages[0].name]
         self.ledger.leave = self.rollout.drop
-        self.ledger.busy_lanes = lambda: self.rollout.busy
+        self.ledger.lanes = self.rollout.taken
         self.ledger.released = self._released
         self._warm_up()
         self.start_stock_samples = self.ledger.stock_samples()

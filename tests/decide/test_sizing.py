@@ -396,20 +396,23 @@ def test_over_the_fleets_cap_the_last_stage_gives_way_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "memory", "expected_s"),
+    ("facts", "wished", "memory", "expected_s"),
     [
-        pytest.param({}, {}, 10.0, id="the interval at the latest"),
-        pytest.param({"notice": a_notice(deadline_s=NOW_S + 3)}, {}, 3.0, id="a deadline"),
-        pytest.param({"phase": LAUNCHING, "launched_at_s": NOW_S - 896}, {}, 4.0, id="a launch time-out"),
-        pytest.param({}, {"last_up_at_s": NOW_S - 295.0}, 5.0, id="the end of a cool-down"),
-        pytest.param({}, {"fresh_since_s": NOW_S - 1798.0}, 2.0, id="signals fresh for long enough"),
-        pytest.param({"notice": a_notice(deadline_s=NOW_S + 0.001)}, {}, 0.1, id="never a busy loop"),
+        pytest.param({}, 1, {}, 10.0, id="the interval at the latest"),
+        pytest.param({"notice": a_notice(deadline_s=NOW_S + 3)}, 1, {}, 3.0, id="a deadline"),
+        pytest.param({"phase": LAUNCHING, "launched_at_s": NOW_S - 896}, 1, {}, 4.0, id="a launch time-out"),
+        pytest.param({}, 0, {"last_up_at_s": NOW_S - 295.0}, 5.0, id="the end of a cool-down"),
+        pytest.param({}, 1, {"last_up_at_s": NOW_S - 295.0}, 10.0, id="no end of a cool-down that held nothing back"),
+        pytest.param({}, 2, {"last_up_at_s": NOW_S - 1.0}, 4.0, id="the end of the other cool-down"),
+        pytest.param({}, 0, {"fresh_since_s": NOW_S - 1798.0}, 2.0, id="signals fresh for long enough"),
+        pytest.param({}, 1, {"fresh_since_s": NOW_S - 1798.0}, 10.0, id="signals that held nothing back"),
+        pytest.param({"notice": a_notice(deadline_s=NOW_S + 0.001)}, 1, {}, 0.1, id="never a busy loop"),
     ],
 )
 def test_it_looks_again_when_time_alone_changes_something(
-    facts: dict[str, Any], memory: dict[str, Any], expected_s: float
+    facts: dict[str, Any], wished: int, memory: dict[str, Any], expected_s: float
 ) -> None:
-    spec = a_fleet_spec(1, cooldown_down_s=300.0, lower_after_fresh_s=1800.0)
+    spec = a_fleet_spec(wished, cooldown_up_s=5.0, cooldown_down_s=300.0, lower_after_fresh_s=1800.0)
 
     plan = planned(a_world_of([a_replica(**facts)]), spec, remembering(desired=1, **memory))
 
