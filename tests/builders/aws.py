@@ -24,8 +24,20 @@ def moto_server() -> Iterator[str]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
+    url = f"http://{host}:{port}"
+    _load(url, "ec2", "describe_launch_templates")
+    _load(url, "autoscaling", "describe_auto_scaling_groups")
+    yield url
     server.stop()
+
+
+def _load(url: str, service: str, call: str) -> None:
+    """Moto loads a service at its first call: on a busy machine longer than our client waits before it asks again."""
+    patience = Config(read_timeout=120, retries={"mode": "standard", "total_max_attempts": 1})
+    client = _session().client(
+        service, endpoint_url=url, config=patience, aws_access_key_id="testing", aws_secret_access_key="testing"
+    )
+    getattr(client, call)()
 
 
 @pytest.fixture
