@@ -2,8 +2,8 @@
 
 Those moments are deadlines of notices and drains, the last moment to leave a group before them, reaps, launch time-outs, and,
 where they held this decision back, the ends of a cool-down and of the wait for fresh signals. Everything else comes with the
-next snapshot. The end of a refusal's
-back-off is none: an offering that refused is asked again at the next turn, since each turn has every pool listed.
+next snapshot. The end of a refusal's back-off is none: an offering that refused is asked again at the next turn, since each
+turn has every pool listed.
 """
 
 from collections.abc import Iterable, Mapping
