@@ -30,8 +30,7 @@ WITH = ("controllers", "scheduler", "kwok", "karpenter")
 ZONES = ("us-west-2a", "us-west-2b", "us-west-2c")
 TYPE, CHEAPER = "p5.48xlarge", "g6e.48xlarge"
 _GROUP = "leaderworkerset.sigs.k8s.io/name"
-_FINISH_S = 10.0
-"""Karpenter evicts as it taints: a busy machine must see the taint, and tell the worker, before it has gone by itself."""
+_FINISH_S = 3.0
 _QUICK: Mapping[str, Any] = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "0s"}
 """Disruption budgets are left at their default, a tenth of the nodes at a time."""
 
