@@ -13,6 +13,7 @@ from rich.table import Table
 from scaler.commands.simulate import PIPED_WIDTH
 from scaler.commands.worlds import WRONG_INPUT, WorldOptions, told, world_of
 from scaler.model.units import format_duration, parse_duration_s
+from scaler.simulate.compare import over
 from scaler.simulate.optimum import Bound, Problem, problem_of, solve
 from scaler.simulate.optimum.bound import IN_THE_MEAN
 from scaler.simulate.optimum.foresight import achieved
@@ -107,10 +108,11 @@ def _table(bound: Bound, scenario: Scenario, rungs: Sequence[Rung]) -> Table:
 def _rungs(bound: Bound, rungs: Sequence[Rung]) -> Iterator[tuple[str, str]]:
     for rung_s, run in rungs:
         known = "the whole window" if math.isinf(rung_s) else format_duration(rung_s)
-        cost = run.cost_usd_per_1k_samples
+        cost, times = run.cost_usd_per_1k_samples, over(run.cost_usd_per_1k_samples, bound.cost_usd_per_1k_samples)
+        beside = f", {times:.3f} of the bound" if math.isfinite(times) else ""
         yield (
             f"a planner that foresees {known} reaches",
-            f"{cost:,.2f} USD, {cost / bound.cost_usd_per_1k_samples:.3f} of the bound; it waits {run.trainer_wait_ratio:.1%}",
+            f"{cost:,.2f} USD{beside}; it waits {run.trainer_wait_ratio:.1%}",
         )
 
 

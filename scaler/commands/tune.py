@@ -1,7 +1,6 @@
 """`headrace tune`: search a policy's parameters on training windows, judge them on the others, write them as YAML."""
 
 import json
-import math
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from scaler.commands.processes import Workers, bar, workers
 from scaler.commands.tables import table_of
 from scaler.config.faults import ConfigError
 from scaler.config.yaml_text import read_bytes
+from scaler.simulate.compare import NO_BOUND, judges
 from scaler.simulate.fleet_file import fleet_with
 from scaler.simulate.jobs import Job, Place
 from scaler.simulate.policy_file import PolicyChoice, dump_policy, load_policy
@@ -86,9 +86,9 @@ def _tuned(options: TuneOptions, policy: PolicyChoice) -> tuple[dict[str, Any], 
     with workers(options.jobs) as at_work:
         optima = at_work.run([Job(place=place) for place in (*training, *testing)], options.store, "bounds")
         costs = {job.place: figures["cost_usd_per_1k_samples"] for job, figures in optima.items()}
-        bounds = {place: cost for place, cost in costs.items() if math.isfinite(cost)}
+        bounds = {place: cost for place, cost in costs.items() if judges(cost)}
         if bounds.keys().isdisjoint(training) or bounds.keys().isdisjoint(testing):
-            raise ValueError("in no window for training, or in none for testing, could anything be trained")
+            raise ValueError(f"for training or for testing {NO_BOUND}")
         search = Search(
             policy=policy,
             bounds={place: bounds[place] for place in training if place in bounds},

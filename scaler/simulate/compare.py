@@ -10,7 +10,7 @@ Policy
   default policy wherever there is another: that is the one that the others are baselines to.
 
 Invariants: a policy's cost that is infinite (nothing was trained) makes an infinite mean, never a missing one; a window where
-not even the optimum can train has rows and counts for no group.
+not even the optimum can train, or pays nothing for it, has rows and counts for no group.
 """
 
 import math
@@ -28,6 +28,10 @@ ALL = "all"
 """Of regimes: every one."""
 DEFAULT_POLICY = "marginal_value"
 BEFORE_REFUNDS = "before_refunds_usd_per_1k_samples"
+NO_BOUND = (
+    "no window has a bound to hold costs against: nothing can be trained there, or a sample may cost nothing, as where the "
+    "trainer does (trainer.nodeUsdPerH of the scenario, --trainer-usd-per-h of headrace record)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +59,13 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """Cost over the bound."""
-        return self.cost_usd_per_1k_samples / self.bound_usd_per_1k_samples
+        """Cost over the bound; infinite where that is 0."""
+        return over(self.cost_usd_per_1k_samples, self.bound_usd_per_1k_samples)
 
     @property
     def ratio_before_refunds(self) -> float:
         """Cost over the bound, both before refunds: what foresight of reclaims cannot lower."""
-        return self.before_refunds_usd_per_1k_samples / self.bound_before_refunds_usd_per_1k_samples
+        return over(self.before_refunds_usd_per_1k_samples, self.bound_before_refunds_usd_per_1k_samples)
 
     def to_json(self) -> dict[str, Any]:
         """Flat; what is not finite is None."""
@@ -205,11 +209,21 @@ def compare(
     names = [name for name in dict.fromkeys(row.policy for row in kept) if name != OPTIMUM]
     if baseline is not None and baseline not in names:
         raise ValueError(f"the baseline {baseline!r} is none of the policies {', '.join(names)}")
-    judged = [row for row in kept if math.isfinite(row.bound_usd_per_1k_samples)]
+    judged = [row for row in kept if judges(row.bound_usd_per_1k_samples)]
     if not judged:
-        raise ValueError("in no window could anything be trained, by any policy")
+        raise ValueError(NO_BOUND)
     chosen = baseline or best_single(judged, set(defaults))
     return Comparison(rows=kept, groups=tuple(_groups(judged, names, chosen)), baseline=chosen)
+
+
+def judges(bound: float) -> bool:
+    """Whether a cost can be held against this bound."""
+    return 0 < bound < math.inf
+
+
+def over(cost: float, bound: float) -> float:
+    """A cost as a multiple of its bound."""
+    return cost / bound if bound else math.inf
 
 
 def _in_time_order(row: Row) -> tuple[str, str, float, int]:

@@ -43,8 +43,8 @@ class Answer:
 
     @property
     def gap_ratio(self) -> float:
-        """How far the two are apart, relative."""
-        return float((self.reached - self.proven) / self.reached) if np.isfinite(self.reached) else 0.0
+        """How far the two are apart, relative; 0 where a sample costs nothing, or none can be had."""
+        return float((self.reached - self.proven) / self.reached) if 0 < self.reached < np.inf else 0.0
 
 
 def least_ratio(program: Program, first: float, *, inside: bool = False) -> Answer:
