@@ -1,9 +1,9 @@
 """When to look again: at the next moment that could change a decision by itself, at the latest after an interval.
 
 Those moments are deadlines of notices and drains, the last moment to leave a group before them, reaps, launch time-outs, and,
-where they held this decision back, the ends of a cool-down and of the wait for fresh signals. Everything else comes with the
-next snapshot. The end of a refusal's back-off is none: an offering that refused is asked again at the next turn, since each
-turn has every pool listed.
+where they held this decision back or hold back what a step or the disruption budget left of it, the ends of a cool-down and of
+the wait for fresh signals. Everything else comes with the next snapshot. The end of a refusal's back-off is none: an offering
+that refused is asked again at the next turn, since each turn has every pool listed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -62,9 +62,14 @@ def _moments_of_size(world: StageWorld, memory: Memory, clamps: frozenset[ClampC
     if remembered is None:
         return []
     changed_at_s, fresh_since_s = last_change_s(remembered), remembered.fresh_since_s
+    up_s, down_s = changed_at_s + rails.cooldown_up_s, changed_at_s + rails.cooldown_down_s
     ends_s = {
-        ClampCode.COOLDOWN_UP: changed_at_s + rails.cooldown_up_s,
-        ClampCode.COOLDOWN_DOWN: changed_at_s + rails.cooldown_down_s,
+        ClampCode.COOLDOWN_UP: up_s,
+        ClampCode.COOLDOWN_DOWN: down_s,
+        # The part of the way that this decision went starts the cool-down that holds the rest of it.
+        ClampCode.STEP_UP: up_s,
+        ClampCode.STEP_DOWN: down_s,
+        ClampCode.DISRUPTION_BUDGET: down_s,
         ClampCode.NOT_FRESH_LONG_ENOUGH: None if fresh_since_s is None else fresh_since_s + rails.lower_after_fresh_s,
     }
     return [at_s for code, at_s in ends_s.items() if code in clamps and at_s is not None]

@@ -237,6 +237,7 @@ class SimulatedLedger:
     def _drop(self, group: Group) -> None:
         group.dropped = True
         del self.flight[group.number]
+        self.in_service.discard(group.number)
         self.dropped += 1
         lease = self.running.pop(group.number, None)
         if lease is not None:
@@ -269,8 +270,7 @@ class SimulatedLedger:
     def stock_samples(self) -> float:
         """Accepted samples in the buffer, and the work done on those that are not there yet (see `scenario`)."""
         begun = sum(self._share(group) for group in self.flight.values() if group.lane_left_s > 0.0)
-        reviewing = sum(number in self.flight for number in self.in_service)
-        accepted = self._acceptance_ratio * (begun + reviewing)
+        accepted = self._acceptance_ratio * (begun + len(self.in_service))
         return self._size * (self.ready_groups + len(self.training) + accepted)
 
     def _share(self, group: Group) -> float:
@@ -289,10 +289,9 @@ class SimulatedLedger:
         if self.admitted != out + len(self.flight):
             broken.append(f"{self.admitted} admitted, but {out} out and {len(self.flight)} in flight")
         waiting = {number for number, group in self._waiting if not group.dropped}
-        serving = {number for number in self.in_service if number in self.flight}
         buffered = [group.number for group in self.ready if not group.dropped]
         training = [group.number for group in self.training]
-        places = [*waiting, *self.running, *serving, *buffered, *training]
+        places = [*waiting, *self.running, *self.in_service, *buffered, *training]
         if len(places) != len(set(places)) or set(places) != set(self.flight):
             broken.append(f"{len(places)} places for {len(self.flight)} groups in flight")
         if len(buffered) != self.ready_groups:

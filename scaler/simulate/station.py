@@ -5,7 +5,7 @@ tail still runs. Draining: no new leases; what cannot end in time is given back 
 Killed: it is given back with its last published progress.
 
 Invariants: a replica never holds more leases in lanes than it has lanes; a lease ends once, by completing or by being
-given back.
+given back; no lane is free while there is work for it (whatever else makes work, dispatches).
 """
 
 from typing import Protocol
@@ -49,6 +49,11 @@ class Station:
         self._lane_end, self._completion = self._lane_ends, self._completes  # bound once: they are planned all the time
         self._idle: dict[str, Replica] = {}
         self.taken = Lanes()
+
+    @property
+    def idles(self) -> bool:
+        """Whether a lane is free that would take a lease."""
+        return bool(self._idle)
 
     def open(self, replica: Replica) -> None:
         """A replica has become ready, or its drain was taken back."""
@@ -125,6 +130,8 @@ class Station:
         for lease in replica.leases.values():
             self._end(lease)
             lease.stopped_s = self._kernel.now_s
+        if replica.leases:
+            self.dispatch()
 
     def give_back(self, replica: Replica, at_s: float, *, published: bool) -> None:
         """All that a replica holds goes back; it did its work until `at_s`."""

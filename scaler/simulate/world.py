@@ -3,8 +3,8 @@
 Policy: the world starts warm and in the middle of its work: warm replicas are ready, each lane has a group at a phase that
 the seed gives, long tails of earlier groups still run, and the buffer holds `warm_depth_samples`.
 
-Invariants (`check`, to be asked after any event): those of the ledger and the cloud; no lease is held by two; the
-controller is shown replicas as they are; a run depends on scenario and seed alone.
+Invariants (`check`, to be asked after any event): those of the ledger and the cloud; no lease is held by two; no lane is
+free while there is work for it; the controller is shown replicas as they are; a run depends on scenario and seed alone.
 Non-goals: networks, clocks that disagree, stores that fail: those are the fault schedules' business.
 """
 
@@ -222,7 +222,13 @@ class World:
             for replica in self.cloud.replicas.values()
             if (view := replica.shown.get(len(replica.leases))) is not None and view != self.control.new_view(replica)
         ]
+        broken += [f"{name} idles while there is work" for name in self._idle_beside_work()]
         return broken
+
+    def _idle_beside_work(self) -> list[str]:
+        work = {name: len(service.queue) for name, service in self.services.items()}
+        work[self.scenario.fleet.stages[0].name] = self.ledger.waiting + self.ledger.admissible_groups
+        return [name for name, station in self.stations.items() if station.idles and work[name]]
 
     def result(self) -> Run:
         """Figures and timeline of a world that has run."""

@@ -5,11 +5,12 @@ from random import Random
 from typing import TypeVar
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from scaler.decide import decide
 from scaler.decide.invariants import check_plan
+from scaler.decide.timing import SOONEST_S
 from scaler.model.plan import Memory
 from scaler.model.snapshot import Snapshot
 from scaler.model.spec import FleetSpec, PolicySpec
@@ -24,6 +25,7 @@ from tests.builders.snapshots import (
     remembering,
     some_replicas,
     some_signals,
+    static_of,
 )
 
 T = TypeVar("T")
@@ -76,6 +78,26 @@ def test_deciding_again_on_the_world_that_the_plan_makes_gives_nothing_more(
         snapshot, memory = after(snapshot, plan), plan.memory
 
     assert decide(snapshot, spec, memory).commands == ()
+
+
+@given(
+    snapshot=sane_snapshots(),
+    spec=fleet_specs(max_step_up=2, max_step_down=2, cooldown_up_s=4.0, cooldown_down_s=7.0),
+    sizes=st.tuples(st.integers(0, 30), st.integers(0, 30)),
+    memory=memories,
+)
+def test_time_alone_changes_nothing_until_the_next_look(
+    snapshot: Snapshot, spec: FleetSpec, sizes: tuple[int, int], memory: Memory
+) -> None:
+    stages = [replace(stage, sizing=static_of(size)) for stage, size in zip(spec.stages, sizes, strict=True)]
+    spec = replace(spec, stages=tuple(stages))
+    plan = decide(snapshot, spec, memory)
+    shown = after(snapshot, plan)
+    assume(plan.look_again_in_s > SOONEST_S and decide(shown, spec, plan.memory).commands == ())
+
+    last = replace(shown, now_s=snapshot.now_s + plan.look_again_in_s - 0.01)
+
+    assert decide(last, spec, plan.memory).commands == ()
 
 
 @given(

@@ -417,3 +417,22 @@ def test_it_looks_again_when_time_alone_changes_something(
     plan = planned(a_world_of([a_replica(**facts)]), spec, remembering(desired=1, **memory))
 
     assert plan.look_again_in_s == pytest.approx(expected_s)
+
+
+@pytest.mark.parametrize(
+    ("there", "wished", "rails", "expected_s"),
+    [
+        pytest.param(1, 9, {"max_step_up": 2}, 5.0, id="a step up"),
+        pytest.param(9, 1, {"max_step_down": 2}, 7.0, id="a step down"),
+        pytest.param(9, 1, {"disruption_budget_ratio": 0.2}, 7.0, id="the disruption budget"),
+    ],
+)
+def test_what_is_left_of_the_way_is_gone_when_the_cool_down_of_this_decision_ends(
+    there: int, wished: int, rails: dict[str, Any], expected_s: float
+) -> None:
+    spec = a_fleet_spec(wished, cooldown_up_s=5.0, cooldown_down_s=7.0, **rails)
+
+    plan = planned(a_world_of(some_replicas(there)), spec, remembering(desired=there))
+
+    assert plan.commands
+    assert plan.look_again_in_s == pytest.approx(expected_s)

@@ -122,6 +122,34 @@ def test_a_reward_stage_that_is_too_small_is_the_bottleneck() -> None:
     assert run.result().summary.samples_trained == pytest.approx(12 * 3600 / 8 * 4, rel=0.03)
 
 
+def test_what_a_lost_replica_leaves_of_the_concurrency_serves_the_others_at_once() -> None:
+    """Four groups at once for twelve lanes, and replicas that fail without notice: each failure leaves lanes and work."""
+    scenario = a_scenario(
+        a_capacity("a", (0, 6)),
+        sizing=3,
+        hours=2,
+        hard_failures_per_h=4.0,
+        job=JobSettings(group_size=4, batch_groups=2, max_staleness=8, max_concurrent=16),
+    )
+
+    world = run_checked(with_lengths(scenario, 2000, 1.0), 0)
+
+    assert world.result().summary.kills_at_work > 5
+
+
+def test_a_group_that_grows_too_stale_while_it_is_served_counts_as_nothing_more() -> None:
+    rollout, reward = a_capacity("a"), replace(a_capacity("b", (0, 2)), pool="reward")
+    service = ServiceStage(name="reward", concurrent_samples=4, service=Delay(least_s=30))
+    stages = (a_stage_of([rollout], static_fleet(4)), a_stage_of([reward], static_fleet(2), name="reward"))
+    job = JobSettings(group_size=4, batch_groups=4, batches_per_version=4, max_staleness=0)
+    scenario = a_scenario(rollout, services=(service,), hours=2, job=job, acceptance_ratio=0.5)
+    scenario = replace(scenario, offerings=(rollout, reward), fleet=replace(scenario.fleet, stages=stages))
+
+    world = run_checked(scenario, 0)
+
+    assert world.result().summary.samples_dropped > 100
+
+
 def test_a_group_trained_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check can fail: a ledger that forgets to clear its batch is caught at once."""
 
