@@ -38,11 +38,17 @@ class Params:
     """The band, and the steps taken outside it. `low_mark` is below `high_mark`, else `ValueError`."""
 
     low_mark: float = field(default=0.5, metadata={"ge": 0.0, "tune": (0.0, 2.0)})
+    """Buffer depth below which a step up is taken, in `marks_in`."""
     high_mark: float = field(default=1.5, metadata={"gt": 0.0, "tune": (0.5, 6.0)})
+    """Buffer depth above which a step down is taken, in `marks_in`."""
     marks_in: MarkUnit = MarkUnit.STEPS
+    """Whether the marks count batches of the trainer (steps) or samples."""
     step_up_replicas: int = field(default=1, metadata={"ge": 1, "tune": (1, 8, "log")})
+    """Replicas added by a step up."""
     step_down_replicas: int = field(default=1, metadata={"ge": 1, "tune": (1, 8, "log")})
+    """Replicas let go by a step down."""
     settle_s: float = field(default=60.0, metadata={"ge": 0.0, "tune": (30.0, 3600.0, "log")})
+    """Wait after a step, for its effect."""
 
     def __post_init__(self) -> None:
         if not self.low_mark < self.high_mark:

@@ -18,6 +18,7 @@ class Params:
     """How long an interruption is held against its offering."""
 
     reclaiming_s: float = field(default=600.0, metadata={"ge": 0.0, "tune": (0.0, 7200.0)})
+    """How long an offering with an interruption is used only when every offering is like that."""
 
 
 def place(

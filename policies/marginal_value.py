@@ -79,17 +79,21 @@ class Params:
     lambda_usd_per_sample: float | None = field(default=None, metadata={"gt": 0.0})
     """Long-run cost of an accepted sample, where it is known. Default: learnt."""
     lambda_from: LearnFrom = LearnFrom.AVAILABILITY
+    """What the long-run cost of a sample is learnt from: availability, or spending."""
     expected_spot_ratio: float = field(default=0.6, metadata={"ge": 0.0, "le": 1.0, "tune": (0.2, 1.0)})
     """Share of the balance that spot is expected to give in the long run, before that was seen."""
     expected_spot_weight_s: float = field(default=3600.0, metadata={"ge": 0.0})
     """How long a time of seeing that weighs as much as."""
     availability_forget_s: float = field(default=21600.0, metadata={"gt": 0.0})
+    """Time constant of the share that spot has given."""
     availability_lasts_s: float = field(default=1800.0, metadata={"ge": 0.0})
     """How long what spot gives stays about the same: so long a look at it is one observation. 0: the mean is certain."""
     lambda_prior_s: float = field(default=43200.0, metadata={"gt": 0.0})
     """Learnt from spending: how long a time of full demand the start weighs as much as."""
     lambda_forget_s: float = field(default=259200.0, metadata={"gt": 0.0})
+    """Learnt from spending: time constant of what was spent and trained."""
     worth_by: WorthBy = WorthBy.LAMBDA
+    """Whether a needed replica is worth lambda times its goodput, or what trainer and fleet cost at the moment."""
 
     buffer_counts: bool = True
     """Whether the buffer moves the level; otherwise n* is matched."""
@@ -114,19 +118,28 @@ class Params:
     """How much dearer an offering counts that would hold the whole fleet: it would all go at once."""
 
     refunds_count: bool = True
+    """Whether refunds of interrupted first hours lower an expected rent."""
     refusals_count: bool = True
+    """Whether refused offerings are asked for less, and several where refusals are likely."""
     hazard_by_age: bool = True
+    """Whether interruptions are expected by age; else alike at every age."""
     hazard_by_offering: bool = True
+    """Whether each offering has hazards of its own; else all share them."""
     hazard_prior_weight_s: float = field(default=72000.0, metadata={"gt": 0.0})
     """Exposure that the prior weighs as much as."""
     hazard_forget_s: float = field(default=86400.0, metadata={"gt": 0.0})
+    """Time constant of interruptions and exposure seen."""
     refusal_forget_s: float = field(default=1800.0, metadata={"gt": 0.0})
+    """Time constant of grants and refusals seen."""
 
     price_time_constant_s: float = field(default=7200.0, metadata={"ge": 0.0})
     """Over which the price is averaged that a replica is expected to cost; a price that swings replaces nobody."""
     rate_time_constant_s: float = field(default=300.0, metadata={"ge": 0.0})
+    """Over which the trainer's unblocked rate is averaged."""
     goodput_time_constant_s: float = field(default=10800.0, metadata={"ge": 0.0})
+    """Over which the goodput of a replica is averaged."""
     initial_goodput_per_replica_per_s: float | None = field(default=None, metadata={"gt": 0.0})
+    """Accepted samples/s of a ready replica before that was measured. Default: unknown."""
 
 
 def size(view: SizingInput, params: Params) -> Sizing:

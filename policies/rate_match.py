@@ -43,13 +43,21 @@ class Params:
     """Set-points and time constants. `target_depth_steps` is at most `max_depth_steps`, else `ValueError`."""
 
     headroom_ratio: float = field(default=0.1, metadata={"ge": 0.0, "le": 1.0, "tune": (0.0, 0.5)})
+    """Share of the trainer's rate that is supplied beyond it."""
     target_depth_steps: float = field(default=1.0, metadata={"ge": 0.0, "tune": (0.0, 3.0)})
+    """Buffer depth that is filled up to, in batches of the trainer."""
     max_depth_steps: float = field(default=2.0, metadata={"gt": 0.0, "tune": (0.5, 6.0)})
+    """Buffer depth above which less is supplied, in batches of the trainer."""
     fill_horizon_s: float = field(default=300.0, metadata={"gt": 0.0, "tune": (120.0, 14400.0, "log")})
+    """Within which the buffer shall be back between the two; three launch times at least."""
     lower_slack_ratio: float = field(default=0.1, metadata={"ge": 0.0, "le": 1.0, "tune": (0.0, 0.5)})
+    """Hysteresis: so much more demand must still be met before the fleet is lowered."""
     rate_time_constant_s: float = field(default=60.0, metadata={"ge": 0.0})
+    """Over which the trainer's unblocked rate is averaged."""
     goodput_time_constant_s: float = field(default=120.0, metadata={"ge": 0.0})
+    """Over which the goodput of a replica is averaged."""
     initial_goodput_per_replica_per_s: float | None = field(default=None, metadata={"gt": 0.0})
+    """Accepted samples/s of a ready replica before that was measured. Default: unknown."""
 
     def __post_init__(self) -> None:
         if self.target_depth_steps > self.max_depth_steps:

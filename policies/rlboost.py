@@ -44,7 +44,9 @@ class Params:
     initial_replicas: int = field(default=1, metadata={"ge": 1})
     """N_prem before a goodput was measured."""
     rate_time_constant_s: float = field(default=300.0, metadata={"ge": 0.0, "tune": (60.0, 3600.0, "log")})
+    """Over which the trainer's unblocked rate is averaged."""
     goodput_time_constant_s: float = field(default=900.0, metadata={"ge": 0.0, "tune": (60.0, 7200.0, "log")})
+    """Over which the goodput of a replica is averaged."""
 
 
 def size(view: SizingInput, params: Params) -> Sizing:

@@ -52,8 +52,11 @@ class Params:
     lower_delay_s: float = field(default=1200.0, metadata={"ge": 0.0, "tune": (60.0, 7200.0, "log")})
     """How long less must have been enough before the target falls."""
     rate_time_constant_s: float = field(default=300.0, metadata={"ge": 0.0})
+    """Over which the trainer's unblocked rate is averaged."""
     goodput_time_constant_s: float = field(default=900.0, metadata={"ge": 0.0})
+    """Over which the goodput of a replica is averaged."""
     initial_goodput_per_replica_per_s: float | None = field(default=None, metadata={"gt": 0.0})
+    """Accepted samples/s of a ready replica before that was measured. Default: unknown."""
 
 
 def size(view: SizingInput, params: Params) -> Sizing:

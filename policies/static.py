@@ -14,6 +14,7 @@ class Params:
     """How many."""
 
     replicas: int = field(metadata={"ge": 0, "tune": (1, 128, "log")})
+    """The size, whatever happens."""
 
 
 def size(_view: SizingInput, params: Params) -> Sizing:

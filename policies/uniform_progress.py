@@ -49,13 +49,17 @@ class Params:
     progress_ratio: float = field(default=0.9, metadata={"gt": 0.0, "le": 1.0, "tune": (0.3, 1.0)})
     """rho: share of the unblocked demand to be met."""
     horizon_s: float = field(default=43200.0, metadata={"gt": 0.0, "tune": (7200.0, 172800.0, "log")})
+    """The deadline that a trainer lacks: the line runs so long, then both sums start anew."""
     changeover_s: float = field(default=360.0, metadata={"ge": 0.0, "tune": (60.0, 3600.0, "log")})
     """d: from a launch until the replica works."""
     gang: bool = field(default=True, metadata={"tune": (True, False)})
     """All or nothing, as its authors run several instances; otherwise replica by replica."""
     rate_time_constant_s: float = field(default=300.0, metadata={"ge": 0.0})
+    """Over which the trainer's unblocked rate is averaged."""
     goodput_time_constant_s: float = field(default=900.0, metadata={"ge": 0.0})
+    """Over which the goodput of a replica is averaged."""
     initial_goodput_per_replica_per_s: float | None = field(default=None, metadata={"gt": 0.0})
+    """Accepted samples/s of a ready replica before that was measured. Default: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,8 @@ One process, or several ranks of one trainer under torchrun:
 
     torchrun --nproc-per-node 8 -m trainer --expert-parallel nccl --transport p2p ...
 
-Exit codes: 0 done or asked to stop, 2 wrong input, 3 refused by the ledger, 4 succeeded by another trainer, 5 the ranks
-may not start together (the line says why), 6 a rank failed or was lost: all end, to be started again together.
+Exit codes: 0 done or asked to stop, 2 wrong input, 3 refused by the ledger, or not answered, 4 succeeded by another trainer,
+5 the ranks may not start together (the line says why), 6 a rank failed or was lost: all end, to be started again together.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-from scaler.ledger.contract import Ledger, LedgerRefused, StaleEpoch
+from scaler.ledger.contract import Ledger, LedgerRefused, LedgerUnavailable, StaleEpoch
 from scaler.ledger.registry import open_ledger
 from scaler.model.job import JobSettings, OnStale
 from trainer.expert_parallel.mesh import CrewLost, CrewRefused, place_of
@@ -145,6 +145,10 @@ def settings_of(options: argparse.Namespace) -> TrainerSettings:
     )
 
 
+class FolderRefused(Exception):
+    """A folder that cannot be made."""
+
+
 def phase_logger(path: Path | None) -> PhaseListener:
     """A listener that appends each phase to a file as it is entered, or does nothing without one."""
 
@@ -160,9 +164,17 @@ def train(
 ) -> None:
     """Open the ledger, and train until done or asked to stop."""
     settings = settings_of(options)
-    settings.weights.mkdir(parents=True, exist_ok=True)
+    try:
+        settings.weights.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FolderRefused(f"--weights {settings.weights}: {error.strerror}") from error
 
     def on_update(record: UpdateRecord) -> None:
+        sys.stdout.write(
+            f"update {record.step} of {settings.updates}: mean reward {record.reward_mean:.3f}, {record.groups} groups, "
+            f"waited {record.wait_ratio:.0%}\n"
+        )
+        sys.stdout.flush()
         if options.metrics_file is not None:
             append_line(options.metrics_file, record.line())
 
@@ -211,9 +223,19 @@ def _lead(
     """Train; an end in good order is an answer, so that the others are let go before it is raised."""
     try:
         train(options, stop, clock, learner)
-    except (Stopped, LedgerRefused, StaleEpoch) as error:
+    except (Stopped, FolderRefused, LedgerRefused, LedgerUnavailable, StaleEpoch) as error:
         return error
     return None
+
+
+_ENDS: dict[type[BaseException], tuple[int, str]] = {
+    FolderRefused: (2, ""),
+    LedgerRefused: (3, "the ledger refuses: "),
+    LedgerUnavailable: (3, "the ledger does not answer: "),
+    StaleEpoch: (4, "another trainer took over: "),
+    CrewRefused: (5, "the ranks may not start: "),
+}
+"""What ends the process in one line: its exit code, and how the line begins."""
 
 
 def main(argv: list[str]) -> int:
@@ -229,18 +251,13 @@ def main(argv: list[str]) -> int:
         begin(options, stop, SystemClock(stop))
     except Stopped:
         return 0
-    except CrewRefused as error:
-        sys.stderr.write(f"the ranks may not start: {error}\n")
-        return 5
     except CrewLost:
         traceback.print_exc()
         return 6
-    except LedgerRefused as error:
-        sys.stderr.write(f"the ledger refuses: {error}\n")
-        return 3
-    except StaleEpoch as error:
-        sys.stderr.write(f"another trainer took over: {error}\n")
-        return 4
+    except tuple(_ENDS) as error:
+        code, says = next(_ENDS[kind] for kind in type(error).__mro__ if kind in _ENDS)
+        sys.stderr.write(f"{says}{error}\n")
+        return code
     return 0
 
 

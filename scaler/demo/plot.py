@@ -88,7 +88,8 @@ def _reward(axis: Any, run: Run) -> None:
 def _interruptions(axis: Any, run: Run) -> None:
     seen: set[bool] = set()
     for interruption in run.interruptions:
-        label = None if interruption.noticed in seen else ("with notice" if interruption.noticed else "without notice")
+        kind = "interruption with notice" if interruption.noticed else "interruption without notice"
+        label = None if interruption.noticed in seen else kind
         seen.add(interruption.noticed)
         colour = NOTICED if interruption.noticed else UNNOTICED
         axis.axvline(interruption.at_s, color=colour, alpha=0.55, linewidth=0.9, linestyle="--", label=label)

@@ -16,6 +16,7 @@ from scaler.cli import app
 from scaler.simulate import jobs
 from scaler.simulate.scenario import Scenario
 from tests.builders.comparisons import a_trace_file
+from tests.builders.free_trainer import a_free_trainer
 from tests.builders.traces import measured
 
 POLICIES = "rate_match,buffer_band"
@@ -174,6 +175,14 @@ def test_wrong_input_is_a_line_and_exit_code_2(words: list[str], says: str, tmp_
 
     assert result.exit_code == 2, result.output
     assert says in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_where_a_sample_may_cost_nothing_it_says_what_to_give(tmp_path: Path) -> None:
+    result = _compare(tmp_path, "--scenarios", str(a_free_trainer(tmp_path)), "--hours", "12", "--windows", "1")
+
+    assert result.exit_code == 2, result.output
+    assert "--trainer-usd-per-h of headrace record" in result.stderr
     assert "Traceback" not in result.output
 
 

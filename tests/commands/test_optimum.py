@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from scaler.cli import app
 from scaler.simulate.optimum import Problem
+from tests.builders.free_trainer import a_free_trainer
 from tests.builders.problem_file import least_usd_per_1k_samples
 
 
@@ -49,6 +50,13 @@ def test_foresight_gives_what_was_achieved_and_no_bound() -> None:
     ]
     assert all(rung["cost_usd_per_1k_samples"] >= found["cost_usd_per_1k_samples"] for rung in found["foresight"])
     assert all(rung["interruptions"] is not None for rung in found["foresight"])
+
+
+def test_where_a_sample_may_cost_nothing_the_bound_is_0_and_no_multiple_of_it_is_told(tmp_path: Path) -> None:
+    code, out, _ = headrace("--scenario", str(a_free_trainer(tmp_path)), "--foresight", "0m")
+    assert code == 0
+    assert "0.00 USD: trainer 0" in out
+    assert "of the bound" not in out
 
 
 def test_foresight_is_a_row_for_people() -> None:

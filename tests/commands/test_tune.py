@@ -13,6 +13,7 @@ from scaler.cli import app
 from scaler.simulate.policy_file import load_policy
 from tests.builders.comparisons import a_trace_file
 from tests.builders.fleet_yaml import a_fleet, a_stage
+from tests.builders.free_trainer import a_free_trainer
 
 
 def _tune(folder: Path, *words: str) -> Result:
@@ -108,6 +109,13 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, words: list[str]) 
     assert result.exit_code == 2
     assert str(pipe) in result.stderr
     assert "is no regular file" in result.stderr
+
+
+def test_where_a_sample_may_cost_nothing_it_says_what_to_give(tmp_path: Path) -> None:
+    result = _tune(tmp_path, "--scenarios", str(a_free_trainer(tmp_path)), "--hours", "12", "--windows", "1")
+
+    assert result.exit_code == 2, result.output
+    assert "--trainer-usd-per-h of headrace record" in result.stderr
 
 
 def test_a_fleet_that_is_none_is_refused_before_the_work(tmp_path: Path) -> None:

@@ -112,6 +112,25 @@ def test_a_ledger_that_refuses_is_one_readable_line(tmp_path: Path, capsys: pyte
     assert capsys.readouterr().err.startswith("the ledger refuses: ledger URL 'paper:///shelf'")
 
 
+@pytest.mark.parametrize("url", ["sqlite:///{folder}/none/l.db", "valkey://127.0.0.1:1/0"])
+def test_a_ledger_that_does_not_answer_is_one_readable_line(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--job", "j", "--weights", str(tmp_path), "--checkpoints", str(tmp_path), "--updates", "1"]
+    assert main(["--ledger", url.format(folder=tmp_path), *arguments]) == 3
+    line = capsys.readouterr().err
+    assert line.startswith("the ledger does not answer: ")
+    assert line.count("\n") == 1
+
+
+def test_a_folder_that_cannot_be_made_is_one_readable_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    arguments = ["--job", "j", "--weights", str(taken / "w"), "--checkpoints", str(tmp_path), "--updates", "1"]
+    assert main(["--ledger", f"sqlite:///{tmp_path}/l.db", *arguments]) == 2
+    assert capsys.readouterr().err == f"--weights {taken / 'w'}: Not a directory\n"
+
+
 @pytest.mark.parametrize("wrong", [["--task", "chess"], ["--lr", "fast"], ["--updates", "-1"], ["--group-size", "0"]])
 def test_wrong_input_ends_with_code_2(wrong: list[str], tmp_path: Path) -> None:
     arguments = ["--ledger", "sqlite:///x", "--job", "j", "--weights", str(tmp_path), "--checkpoints", str(tmp_path)]

@@ -39,7 +39,7 @@ async def test_floor_ceiling_loss_and_floor_again(tmp_path: Path) -> None:
         theirs = [life for life in bed.lives.values() if life.node_name in gone]
         await bed.take(gone)
         await bed.until("every worker on them hands over", lambda: all(_hands_over(bed, life) for life in theirs), 20)
-        assert bed.marked(gone), "the ledger told those that did not leave before it could"
+        assert 2 * len(bed.marked(gone)) >= _THIRD, "the ledger told those that did not leave before it could"
         await bed.until("as many as before, without them", lambda: bed.serving(gone) == _CEILING, 120)
         await bed.until("their nodes are gone", lambda: gone.isdisjoint(bed.nodes_of(ROLLOUT)))
         assert bed.most_replicas == _CEILING, "each was replaced once"
