@@ -2,14 +2,20 @@
 
 Also what a run of thousands of tests in one process needs: thousands of items and all modules stay for good, and the garbage
 collector looked at them again and again, a tenth of the time. They are taken out of its sight, and it looks less often.
+
+And no property fails for the time that an example takes, or that it takes to make one: a busy machine takes longer.
 """
 
 import gc
 import os
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.order import dealt
+
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 LONG = "HEADRACE_LONG"
 """Set to 1: tests that take a minute and more each run too."""

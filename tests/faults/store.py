@@ -50,7 +50,7 @@ class Store:
         """Takes no more units."""
         self._answered_s: dict[tuple[str, str], float] = {}
         self.reported_s = float("-inf")
-        """True time of the trainer's last report."""
+        """When the trainer last reported, by the store's clock, which dates it."""
         self.registered_s: dict[str, float] = {}
         """Worker -> true time of its last registration."""
         self.dead: set[str] = set()
@@ -126,7 +126,7 @@ class Store:
         if method == "register":
             self.registered_s[args[0].worker] = self._clock.monotonic_s()
         if method == "report":
-            self.reported_s = self._clock.monotonic_s()
+            self.reported_s = self._clock.now_s()
         if method == "drain" and reply and client.startswith("controller"):
             self._drain_told(args[0], args[1])
         if method not in READS:

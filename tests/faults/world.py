@@ -169,7 +169,8 @@ class World:
             return False
         ages = [now_s - self.store.answered_s(self.leaders.client, "stats")]
         if policy == "rate_match":
-            ages.append(now_s - self.store.reported_s)
+            # A report is dated by the store: where that one's clock steps, its age does, and nobody can tell.
+            ages.append(self.store_clock.now_s() - self.store.reported_s)
         return max(ages) <= max_age_s + 0.1
 
     def _drain_told(self, worker: str, deadline_s: float) -> None:
