@@ -149,7 +149,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of prompts, weights and interruptions.")] = 0,
     summary: Annotated[Path | None, typer.Option(help="Write the figures as JSON.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the run (PNG or SVG).")] = None,
-    updates: Annotated[int, typer.Option(help="Policy updates to run for.")] = 60,
+    updates: Annotated[int, typer.Option(help="Policy updates to run for.")] = 70,
     progress: Annotated[bool, typer.Option(help="Publish progress; --no-progress shows what that is worth.")] = True,
     keep: Annotated[Path | None, typer.Option(help="Keep ledger, logs and weights in this folder.")] = None,
 ) -> None:

@@ -46,8 +46,9 @@ class Scale:
     max_staleness: int = 2
     concurrency: int = 16
     steps_per_s: float = 30.0
-    train_s: float = 1.0
-    """What an update takes at least: a small model stands for one that keeps a few replicas busy."""
+    train_s: float = 1.2
+    """What an update takes at least: a small model stands for one that keeps a few replicas busy. On a fast machine it sees to it
+    that the demo lasts as long as its bursts of interruptions."""
     notice_s: float = 3.0
     task: str = "repeat"
 
