@@ -164,7 +164,7 @@ class BySize(_AnyWorld):
     up = "set_desired_capacity"
 
 
-_RUNS = settings(max_examples=25, stateful_step_count=30, deadline=None)
+_RUNS = settings(max_examples=25, stateful_step_count=30)
 TestByLaunches = ByLaunches.TestCase
 TestByLaunches.settings = _RUNS
 TestBySize = BySize.TestCase

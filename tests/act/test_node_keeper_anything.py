@@ -145,7 +145,7 @@ faults = st.tuples(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(plan=st.lists(st.one_of(steps, steps, steps, faults), max_size=14))
 def test_nodes_carry_exactly_the_wanted_marks_and_everything_of_others(
     plan: list[tuple[Step | None, object, object]],

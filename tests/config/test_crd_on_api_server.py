@@ -224,9 +224,7 @@ URLS = st.sampled_from(
     cap=st.integers(0, 20000),
     word=st.text(alphabet="ab{}=-", max_size=8),
 )
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_what_the_controller_takes_the_api_server_takes(
     plane: ControlPlane, a: str, b: str, interval: str, url: str, prices: list[int], most: list[int], floor: int, cap: int,
     word: str,
@@ -255,9 +253,7 @@ def test_what_the_controller_takes_the_api_server_takes(
     floor=st.integers(0, 9),
     cap=st.integers(0, 20000),
 )
-@settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_what_a_floor_costs_is_the_same_to_both(
     plane: ControlPlane, prices: list[int], most: list[int], floor: int, cap: int
 ) -> None:

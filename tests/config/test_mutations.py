@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaler.config import convert
@@ -73,7 +73,7 @@ def loads_or_tells(data: bytes) -> None:
 
 
 @given(mutants())
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=150)
 def test_a_changed_document_is_read_or_told_about(document: Any) -> None:
     loads_or_tells(yaml.safe_dump(document, allow_unicode=True).encode("utf-8", "surrogatepass"))
 
@@ -83,7 +83,7 @@ def test_a_changed_document_is_read_or_told_about(document: Any) -> None:
         st.tuples(st.integers(0, len(EXAMPLE) - 1), st.integers(0, 3), st.binary(max_size=6)), min_size=1, max_size=5
     )
 )
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=150)
 def test_changed_bytes_are_read_or_told_about(edits: list[tuple[int, int, bytes]]) -> None:
     data = EXAMPLE
     for at, removed, added in edits:
@@ -92,7 +92,7 @@ def test_changed_bytes_are_read_or_told_about(edits: list[tuple[int, int, bytes]
 
 
 @given(st.text(alphabet="ab:-[]{}&*!|>?#%@'\"\n\t ,0.~<=", max_size=80))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_text_is_read_or_told_about(text: str) -> None:
     loads_or_tells(text.encode())
 
@@ -109,7 +109,7 @@ DURATIONS_MS = st.integers(1, 10**9)
     prices=st.lists(st.integers(0, 10**6), min_size=1, max_size=4),
     paused=st.booleans(),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_every_number_of_a_valid_fleet_arrives(
     floor: int, spread: int, interval_ms: int, cooldown_ms: int, percent: int, prices: list[int], paused: bool
 ) -> None:

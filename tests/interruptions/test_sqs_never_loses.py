@@ -161,7 +161,7 @@ async def _ended_well(life: Life) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(st.lists(STEPS, min_size=4, max_size=14))
 def test_no_order_of_events_loses_a_notice_of_ours(steps: list[tuple[str, object]]) -> None:
     asyncio.run(lived(list(steps)))

@@ -173,7 +173,7 @@ Write = tuple[str, int, int, int]
 _LONGEST_REST_S = 60.0
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaler.kube.contract import LEASES, Conflict, KubeUnreachable
@@ -425,7 +425,7 @@ async def play(troubles: list[Trouble]) -> None:
         await election.over()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(TROUBLES)
 def test_bug_106_whatever_befalls_them_never_do_two_lead_and_epochs_rise_and_one_leads_again_within_20_s(
     troubles: list[Trouble],

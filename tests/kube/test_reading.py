@@ -201,7 +201,7 @@ FULL_POD = a_pod(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.data())
 def test_reading_is_total(data: st.DataObject) -> None:
     """Whatever stands wherever: facts of the right types, or None."""
@@ -219,7 +219,7 @@ def test_reading_is_total(data: st.DataObject) -> None:
             hash((facts.name, facts.uid, facts.resource_version))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(JSON)
 def test_anything_at_all_is_read(body: Any) -> None:
     assert node_facts(body) is None

@@ -410,7 +410,7 @@ async def live(deeds: list[Deed]) -> None:
         assert bed.age_s() < 30.0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(DEEDS)
 def test_whatever_the_server_does_what_is_kept_becomes_what_is_there(deeds: list[Deed]) -> None:
     asyncio.run(live(deeds))

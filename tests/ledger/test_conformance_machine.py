@@ -21,7 +21,6 @@ def test_any_order_of_calls_keeps_every_promise(engine: str) -> None:
         settings=settings(
             max_examples=120,
             stateful_step_count=40,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

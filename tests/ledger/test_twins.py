@@ -247,7 +247,5 @@ def of_history(events: Iterable[HistoryEvent]) -> Iterable[Any]:
 def test_both_engines_say_the_same() -> None:
     run_state_machine_as_test(
         TwinMachine,
-        settings=settings(
-            max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
+        settings=settings(max_examples=60, stateful_step_count=30, suppress_health_check=list(HealthCheck)),
     )

@@ -348,7 +348,7 @@ class GroupThatRefills(RuleBasedStateMachine):
 
 
 TestAGroupThatRefills = GroupThatRefills.TestCase
-TestAGroupThatRefills.settings = settings(max_examples=150, deadline=None)
+TestAGroupThatRefills.settings = settings(max_examples=150)
 
 
 @given(order=st.permutations(["notice", "lose", "arrive"]), looks=st.lists(st.booleans(), min_size=3, max_size=3))

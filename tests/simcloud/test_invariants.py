@@ -127,4 +127,4 @@ class AnyLife(RuleBasedStateMachine):
 
 
 TestAnyLife = AnyLife.TestCase
-TestAnyLife.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestAnyLife.settings = settings(max_examples=100, stateful_step_count=40)

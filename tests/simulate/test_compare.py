@@ -54,7 +54,7 @@ def test_the_gap_share_is_sum_over_sum() -> None:
     assert groups["ours"].ratio.value == pytest.approx((1.5 + 1.5) / 2)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(bound=costs, base=costs, ours=costs, scale=st.floats(0.1, 10))
 def test_a_gap_share_does_not_hang_on_the_unit_of_money(
     bound: list[float], base: list[float], ours: list[float], scale: float
@@ -115,7 +115,7 @@ def test_a_window_where_not_even_the_optimum_trains_has_rows_and_counts_for_no_g
         compare(some_rows([math.inf], base=[math.inf]))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(bound=costs, base=costs, ours=costs)
 def test_an_interval_holds_its_value(bound: list[float], base: list[float], ours: list[float]) -> None:
     for group in compare(some_rows(bound, base=base, ours=ours), "base").groups:

@@ -37,7 +37,7 @@ def hourly(series: Series) -> list[int]:
     return [series.at(hour * HOUR_S) for hour in range(int(WEEKS_S / HOUR_S))]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 1000), hours=st.floats(1, 100))
 def test_a_longer_stretch_starts_like_a_shorter_one_and_counts_stay_within_the_most(seed: int, hours: float) -> None:
     short = generate(a_generated(), seed, hours * HOUR_S)

@@ -24,7 +24,7 @@ DAY_S = 86400.0
 ZONES = st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=6, unique=True)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(names=ZONES, format_name=st.sampled_from(["zone counts", "zone probes", "node events", "never heard of"]))
 def test_any_trace_binds_whatever_its_zones_are_called(names: list[str], format_name: str) -> None:
     series = tuple(Series(name=name, times_s=(0.0,), counts=(16,)) for name in names)

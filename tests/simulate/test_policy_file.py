@@ -37,7 +37,7 @@ def test_a_name_is_the_policy_with_its_defaults_and_its_file_reads_back(tmp_path
     assert replace(load_policy(written(tmp_path, dump_policy(choice))), name=name) == choice
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seconds=st.integers(1, 10**7).map(lambda ms: ms / 1000),
     headroom=st.integers(0, 1000).map(lambda n: n / 1000),

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies import buffer_band, rate_match
@@ -74,7 +74,7 @@ def run_checked(scenario: Scenario, seed: int) -> World:
     return world
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25)
 @given(worlds(), st.integers(0, 3))
 def test_whatever_happens_nothing_is_created_lost_or_doubled(scenario: Scenario, seed: int) -> None:
     world = run_checked(scenario, seed)
@@ -84,7 +84,7 @@ def test_whatever_happens_nothing_is_created_lost_or_doubled(scenario: Scenario,
     assert 0 <= summary.trainer_wait_ratio <= 1
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25)
 @given(worlds(), st.integers(0, 3))
 def test_no_world_makes_more_than_its_ready_replicas_can(scenario: Scenario, seed: int) -> None:
     world = World(scenario, seed)

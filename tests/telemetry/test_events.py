@@ -144,7 +144,7 @@ async def test_a_message_is_as_long_as_the_server_takes() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.floats(0.0, 20.0)), max_size=40))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_every_note_is_counted_once_whatever_the_order_and_pace(steps: list[tuple[int, float]]) -> None:
     async def play() -> None:
         async with recording(burst=2) as bench:

@@ -158,7 +158,7 @@ def test_the_entropy_bonus_pushes_towards_the_uniform_policy() -> None:
     assert towards_token_0 > 0 > towards_token_1
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(st.floats(0.05, 0.95), min_size=1, max_size=5), st.integers(0, 4), st.floats(-3, 3))
 def test_padding_changes_no_loss(current: list[float], padding: int, advantage: float) -> None:
     half = [0.5] * (len(current) + padding)

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -179,7 +179,7 @@ class RayGroups(AnyOrder):
     kind = "ray_cluster"
 
 
-_LIMITS = settings(max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_LIMITS = settings(max_examples=40, stateful_step_count=30)
 TestDeployments = Deployments.TestCase
 TestDeployments.settings = _LIMITS
 TestRayGroups = RayGroups.TestCase

@@ -24,7 +24,7 @@ def test_no_multipliers_prove_nothing_much() -> None:
     assert nothing == pytest.approx(PROGRAM.fixed_usd / PROGRAM.upper[PROGRAM.credited])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(min_value=0, max_value=10**9), st.sampled_from([1e-3, 1.0, 1e3]))
 def test_no_multipliers_prove_more_than_the_optimum(seed: int, size: float) -> None:
     multipliers = np.random.default_rng(seed).normal(scale=size, size=len(PROGRAM.row_upper))

@@ -33,7 +33,7 @@ def test_no_schedule_is_below_the_bound_and_the_best_is_near_it() -> None:
     assert tenths[8] <= MOST_SLACK
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(min_value=1000, max_value=10**9))
 def test_no_schedule_of_any_world_is_below_the_bound(seed: int) -> None:
     assert distance(a_tiny_world(seed)) >= 0

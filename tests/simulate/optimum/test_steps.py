@@ -24,14 +24,14 @@ def seen(function: StepFunction, from_s: float, to_s: float) -> list[float]:
     return [function.at(t) for t in np.arange(max(0.0, from_s), to_s + 0.25, 0.5)] if to_s >= 0 else []
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(functions, windows)
 def test_the_greatest_value_of_late(function: StepFunction, window: int) -> None:
     found = window_max(function, window)
     assert [found.at(t) for t in HALVES] == [max(seen(function, t - window, t)) for t in HALVES]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(functions, windows, windows)
 def test_the_least_value_of_a_window_that_ended_before(function: StepFunction, one: int, other: int) -> None:
     from_s, to_s = max(one, other), min(one, other)
@@ -46,7 +46,7 @@ def test_means_times_lengths_are_the_integral(function: StepFunction, inner: set
     assert float(function.means(edges) @ np.diff(edges)) == pytest.approx(whole)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(functions, windows)
 def test_what_fell_of_late(function: StepFunction, window: int) -> None:
     found = fallen([function], [2.0], window)
