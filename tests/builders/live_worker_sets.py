@@ -14,7 +14,7 @@ from scaler.act.karpenter_claims import WatchedClaims
 from scaler.act.worker_sets.base import WorkerPod, WorkerSet, WorkerSetView
 from scaler.act.worker_sets.settings import WorkerSetSettings
 from scaler.kube.api import open_api
-from scaler.kube.contract import NAMESPACES, NODES, PODS, Json, KubeApi, NotFound, Resource
+from scaler.kube.contract import EVENTS, NAMESPACES, NODES, PODS, Json, KubeApi, NotFound, Resource
 from scaler.kube.facts import PodFacts
 from scaler.kube.indexes import WatchedNodes, WatchedPods
 from scaler.runtime.clock import SystemClock
@@ -108,11 +108,20 @@ async def live(plane: ControlPlane, name: str, *, node_pool: str = "none") -> As
             await world.pods.changed()
             await world.nodes.changed()
         yield world
+    except AssertionError as wrong:
+        wrong.add_note(await _told(world))
+        raise
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await _clear(world)
+
+
+async def _told(world: Live) -> str:
+    """What the cluster says of why its pods came and went."""
+    events = (await world.kube.list(EVENTS, namespace=world.name)).items
+    return "\n".join(f"{each['involvedObject'].get('name')}: {each['reason']}: {each['message']}" for each in events)
 
 
 async def _clear(world: Live) -> None:

@@ -30,15 +30,16 @@ def require(*with_: str) -> None:
 class _Shared:
     """One control plane for whoever uses it at the time."""
 
-    def __init__(self, *with_: str) -> None:
+    def __init__(self, *with_: str, audit: bool = False) -> None:
         self._with = with_
+        self._audit = audit
         self._users = 0
 
     @contextmanager
     def use(self) -> Iterator[ControlPlane]:
         if self._users == 0:
             require(*self._with)
-            self._plane = ControlPlane(self._with)
+            self._plane = ControlPlane(self._with, audit=self._audit)
             self._plane.start()
         self._users += 1
         try:
@@ -51,7 +52,7 @@ class _Shared:
 
 _API = _Shared()
 _CLUSTER = _Shared("controllers", "scheduler", "kwok")
-_KARPENTER = _Shared("controllers", "scheduler", "kwok", "karpenter", "kuberay", "lws")
+_KARPENTER = _Shared("controllers", "scheduler", "kwok", "karpenter", "kuberay", "lws", audit=True)
 
 
 @pytest.fixture(scope="session")

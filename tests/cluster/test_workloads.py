@@ -22,7 +22,7 @@ from tests.cluster.paths import JsonObject
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
+CLAIMS = "/apis/karpenter.sh/v1/nodeclaims?labelSelector=karpenter.sh/nodepool=pending"
 
 
 @asynccontextmanager
