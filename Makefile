@@ -24,6 +24,7 @@ $(STAMP): requirements/bootstrap.txt requirements/dev.txt pyproject.toml
 	touch $(STAMP)
 
 demo: setup
+	mkdir -p out
 	$(BIN)/headrace demo --summary out/demo.json --plot out/demo.png
 
 test: setup lint types arch unit

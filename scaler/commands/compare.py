@@ -8,8 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from scaler.commands.outputs import OutputError, check_writable, writing
 from scaler.commands.processes import Workers, workers
 from scaler.commands.tables import table_of
+from scaler.commands.worlds import WRONG_INPUT, line_of
 from scaler.config.faults import ConfigError
 from scaler.simulate.compare import DEFAULT_POLICY, Comparison, Group, Row, compare, rows_of
 from scaler.simulate.jobs import Job, Place
@@ -69,27 +71,20 @@ def grid_of(
 
 
 def run_compare(grid: Grid, output: Output, *, baseline: str | None, jobs: int, store: Path | None) -> int:
-    """Compare and print. 0: done; 2: a policy, scenario, trace, window or file that is none."""
+    """Compare and print. 0: done; 2: a policy, scenario, trace or window that is none, or a file that cannot be written."""
     try:
-        for file in (output.csv, output.report):
-            needs_folder(file)
+        check_writable(output.csv, output.report)
         policies = load_policies(grid.policies)
         places = places_of(grid)
         with workers(jobs) as at_work:
             comparison = compare_over(places, policies, grid.seeds, at_work, baseline=baseline, store=store)
         _write(comparison, policies, output)
-    except (ConfigError, TraceError, ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 2
+    except (ConfigError, TraceError, OutputError, ValueError, OSError) as error:
+        print(line_of(error), file=sys.stderr)
+        return WRONG_INPUT
     answer = {"settings": asdict(grid), **comparison.to_json()}
     print(json.dumps(answer, indent=1, allow_nan=False) if output.as_json else _for_people(comparison))
     return 0
-
-
-def needs_folder(file: Path | None) -> None:
-    """`ValueError` where a file could not be written after hours of work."""
-    if file is not None and not file.resolve().parent.is_dir():
-        raise ValueError(f"{file}: there is no folder {file.parent} to write it into")
 
 
 def load_policies(names: Sequence[str]) -> tuple[PolicyChoice, ...]:
@@ -177,7 +172,7 @@ def _write(comparison: Comparison, policies: Sequence[PolicyChoice], output: Out
 
 def _write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     names = list(dict.fromkeys(name for row in rows for name in row))
-    with file.open("w", encoding="utf-8", newline="") as out:
+    with writing(file), file.open("w", encoding="utf-8", newline="") as out:
         writer = csv.DictWriter(out, names, restval="")
         writer.writeheader()
         writer.writerows(rows)

@@ -7,6 +7,7 @@ what happened.
 from collections.abc import Sequence
 from pathlib import Path
 
+from scaler.commands.outputs import writing
 from scaler.commands.simulate_report import shown_optimum
 from scaler.simulate.bootstrap import DRAWS
 from scaler.simulate.compare import Comparison, Estimate, Group, Row
@@ -26,7 +27,7 @@ from scaler.simulate.world import simulate
 
 
 def write_comparison(file: Path, comparison: Comparison, policies: Sequence[PolicyChoice]) -> None:
-    """Write the page. `OSError` where it cannot be written."""
+    """Write the page. `OutputError` where it cannot be written."""
     optima = [row for row in comparison.rows if row.policy == OPTIMUM]
     by_scenario = [
         [row for row in optima if row.scenario == name] for name in dict.fromkeys(r.scenario for r in optima)
@@ -41,7 +42,8 @@ def write_comparison(file: Path, comparison: Comparison, policies: Sequence[Poli
             "The fleets shown are those of the middle window of each scenario, with the first seed.",
         ),
     )
-    write_report(file, report)
+    with writing(file):
+        write_report(file, report)
 
 
 def _case(row: Row, policies: Sequence[PolicyChoice]) -> Case:

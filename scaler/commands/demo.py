@@ -17,6 +17,7 @@ from types import FrameType
 from rich.console import Console
 from rich.table import Table
 
+from scaler.commands.outputs import OutputError, check_writable, write_text, writing
 from scaler.demo.moments import Moment, Run
 from scaler.demo.play_plan import DemoError, PlayPlan, play_plan
 from scaler.demo.summary import Labels, Summary, summarise, tokens_in_progress
@@ -52,7 +53,7 @@ def run_demo(options: DemoOptions) -> int:
     try:
         _check(options)
         plan = play_plan(options.trace)
-    except DemoError as error:
+    except (DemoError, OutputError) as error:
         print(error, file=sys.stderr)
         return 2
     try:
@@ -63,7 +64,7 @@ def run_demo(options: DemoOptions) -> int:
 
 
 def _check(options: DemoOptions) -> None:
-    """Refuse before the run what would spoil it, or its end."""
+    """Refuse before the run what would spoil it, or its end. `DemoError` or `OutputError`."""
     if options.updates < 1:
         raise DemoError(f"--updates {options.updates}: at least 1")
     if options.plot is not None and options.plot.suffix.lower() not in PLOT_SUFFIXES:
@@ -72,9 +73,7 @@ def _check(options: DemoOptions) -> None:
         raise DemoError("--plot needs matplotlib: pip install 'headrace[plot]'")
     if options.keep is not None:
         _check_folder(options.keep)
-    for file in (options.summary, options.plot):
-        if file is not None:
-            _check_writable(file)
+    check_writable(options.summary, options.plot)
 
 
 def _check_folder(folder: Path) -> None:
@@ -87,15 +86,6 @@ def _check_folder(folder: Path) -> None:
         raise DemoError(f"--keep {folder}: it is not empty, and two runs in one folder would be summed up as one")
     if not os.access(folder, os.W_OK):
         raise DemoError(f"--keep {folder}: it cannot be written")
-
-
-def _check_writable(file: Path) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("ab"):
-            pass
-    except OSError as error:
-        raise DemoError(f"{file}: it cannot be written: {error.strerror}") from error
 
 
 def _run_in_folder(options: DemoOptions, plan: PlayPlan, console: Console) -> int:
@@ -116,7 +106,7 @@ def _play(world: World, options: DemoOptions, console: Console) -> int:
     try:
         moments, problem = _live(world, started_at_s, options, console)
         return _conclude(world, Watch(world, world.open_ledger(), started_at_s), moments, problem, options, console)
-    except (LedgerError, OSError) as error:  # a full disk, most of all
+    except (LedgerError, OutputError, OSError) as error:  # a full disk, most of all
         print(_failure(world, error, problem), file=sys.stderr)
         return 1
 
@@ -176,12 +166,12 @@ def _conclude(
     summary = _sum_up(run, watch.ledger, world)
     _print(summary, console)
     if options.summary is not None:
-        options.summary.parent.mkdir(parents=True, exist_ok=True)
-        options.summary.write_text(json.dumps(summary.as_dict(), indent=1) + "\n")
+        write_text(options.summary, json.dumps(summary.as_dict(), indent=1) + "\n")
     if options.plot is not None:
         from scaler.demo.plot import draw
 
-        draw(run, options.plot)
+        with writing(options.plot):
+            draw(run, options.plot)
     if problem is not None:
         print(problem, file=sys.stderr)
     return 0 if summary.ok and problem is None else 1

@@ -10,11 +10,12 @@ from typing import TypeAlias
 from rich.console import Console
 from rich.table import Table
 
+from scaler.commands.outputs import check_writable, write_text
 from scaler.commands.simulate import PIPED_WIDTH
 from scaler.commands.worlds import WRONG_INPUT, WorldOptions, told, world_of
 from scaler.model.units import format_duration, parse_duration_s
 from scaler.simulate.compare import over
-from scaler.simulate.optimum import Bound, Problem, problem_of, solve
+from scaler.simulate.optimum import Bound, problem_of, solve
 from scaler.simulate.optimum.bound import IN_THE_MEAN
 from scaler.simulate.optimum.foresight import achieved
 from scaler.simulate.result import Summary
@@ -46,9 +47,10 @@ def _optimum(options: WorldOptions, problem: Path | None, foresight: str, *, in_
     except ValueError as error:
         print(f"--foresight {foresight}: {error}", file=sys.stderr)
         return WRONG_INPUT
+    check_writable(problem)
     scenario = world_of(options)
-    if problem is not None and not _written(problem_of(scenario, in_the_mean=in_the_mean), problem):
-        return WRONG_INPUT
+    if problem is not None:
+        write_text(problem, json.dumps(problem_of(scenario, in_the_mean=in_the_mean).to_json(), allow_nan=False) + "\n")
     bound = solve(scenario, in_the_mean=in_the_mean)
     first = _lambda(bound, scenario)
     rungs = [(rung_s, achieved(scenario, rung_s, first, options.seed)) for rung_s in ladder_s]
@@ -81,15 +83,6 @@ def _finite(found: dict[str, object]) -> dict[str, object]:
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in found.items()
     }
-
-
-def _written(problem: Problem, path: Path) -> bool:
-    try:
-        path.write_text(json.dumps(problem.to_json(), allow_nan=False) + "\n", encoding="utf-8")
-    except OSError as error:
-        print(f"{path}: it cannot be written: {error.strerror}", file=sys.stderr)
-        return False
-    return True
 
 
 def figures(bound: Bound, scenario: Scenario) -> dict[str, object]:

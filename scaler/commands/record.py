@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from scaler.commands.outputs import check_writable, write_text, writing
 from scaler.commands.record_folder import Kept, kept_in, signs_of
 from scaler.commands.record_rates import Meter, Rates
 from scaler.commands.record_scenario import scenario_text
@@ -54,14 +55,14 @@ class RecordOptions:
 
 
 def run_record(options: RecordOptions) -> int:
-    """0: written; 2: nothing to record, or a file that is there; 3: nobody answers."""
+    """0: written; 2: nothing to record, or a file that is there or cannot be written; 3: nobody answers."""
     files = [file for file in (options.out, options.scenario) if file is not None]
     there = [file for file in files if file.exists()]
     if there:
         print(f"{there[0]}: is there already; name another file", file=sys.stderr)
         return WRONG_INPUT
     try:
-        return told(lambda: _record(options))
+        return told(lambda: _record(options, files))
     except ControllerAway as error:
         print(error, file=sys.stderr)
         return NO_ANSWER
@@ -70,7 +71,8 @@ def run_record(options: RecordOptions) -> int:
         return NO_ANSWER if isinstance(error, LedgerUnavailable) else WRONG_INPUT
 
 
-def _record(options: RecordOptions) -> int:
+def _record(options: RecordOptions, files: Sequence[Path]) -> int:
+    check_writable(*files)
     if options.source.startswith(("http://", "https://")):
         return _follow(options)
     kept = kept_in(Path(options.source))
@@ -80,7 +82,7 @@ def _record(options: RecordOptions) -> int:
     _write(options.out, {names[each]: signs[each] for each in names}, rates.start_s, rates.end_s, options.source)
     print(json.dumps(_figures(kept, rates), indent=1) if options.as_json else _line(kept, rates))
     if options.scenario is not None:
-        options.scenario.write_text(scenario_text(kept, rates, names, options.trainer_usd_per_h))
+        write_text(options.scenario, scenario_text(kept, rates, names, options.trainer_usd_per_h))
     return 0
 
 
@@ -141,10 +143,10 @@ def _spot_ids(kept: Kept, signs: Mapping[str, Sequence[Sign]]) -> list[str]:
 def _write(out: Path, signs: Mapping[str, Sequence[Sign]], start_s: float, end_s: float, source: str) -> None:
     trace = recorded_trace(signs, start_s, end_s, source)
     begun = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(start_s))
-    out.parent.mkdir(parents=True, exist_ok=True)
     scratch = out.with_name(f".{out.name}.part")
-    scratch.write_text(HEAD.format(source=source, begun=begun) + dump(trace))
-    scratch.replace(out)
+    with writing(out):
+        scratch.write_text(HEAD.format(source=source, begun=begun) + dump(trace))
+        scratch.replace(out)
 
 
 def _follow(options: RecordOptions) -> int:

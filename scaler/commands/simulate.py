@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from scaler.commands.outputs import check_writable
 from scaler.commands.simulate_report import write_run
 from scaler.commands.worlds import WorldOptions, told, world_of
 from scaler.simulate.loading import ScenarioFile, load_scenario, scenario_schema, shipped_scenarios
@@ -33,6 +34,7 @@ def run_simulate(options: WorldOptions, *, as_json: bool, report: Path | None = 
 
 
 def _simulate(options: WorldOptions, *, as_json: bool, report: Path | None) -> int:
+    check_writable(report)
     scenario = world_of(options)
     with _bar(scenario) as watch:
         run = simulate(scenario, options.seed, watch=watch)
@@ -42,7 +44,9 @@ def _simulate(options: WorldOptions, *, as_json: bool, report: Path | None) -> i
     else:
         Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(_table(summary, scenario))
         print(_where(scenario))
-    return 0 if report is None else write_run(report, scenario, run)
+    if report is not None:
+        write_run(report, scenario, run)
+    return 0
 
 
 def figures(summary: Summary, scenario: Scenario) -> dict[str, object]:

@@ -4,23 +4,28 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from scaler.commands.worlds import WRONG_INPUT
+from scaler.commands.outputs import writing
 from scaler.simulate.report import Case, Optimum, Report, facts_of, shown_run, write_report
 from scaler.simulate.result import Run
 from scaler.simulate.scenario import Scenario
 
 
-def write_run(path: Path, scenario: Scenario, run: Run) -> int:
+def write_run(path: Path, scenario: Scenario, run: Run) -> None:
     """Write the page of one run, and again once the optimum is solved, which may take minutes for a week of many zones.
 
-    0: done; 2: the file cannot be written, told on stderr.
+    Raises:
+        OutputError: the file cannot be written.
     """
     title = f"{run.summary.policy} in {run.summary.scenario}, {run.summary.hours:g} hours"
     case = Case(facts=facts_of(scenario), runs=(shown_run(scenario, run),))
-    if wrong := save(path, Report(title=title, cases=(case,))):
-        return wrong
+    _write(path, Report(title=title, cases=(case,)))
     print(f"{path} is written; solving the optimum to put beside the run", file=sys.stderr)
-    return save(path, Report(title=title, cases=(replace(case, optimum=shown_optimum(scenario)),)))
+    _write(path, Report(title=title, cases=(replace(case, optimum=shown_optimum(scenario)),)))
+
+
+def _write(path: Path, report: Report) -> None:
+    with writing(path):
+        write_report(path, report)
 
 
 def shown_optimum(scenario: Scenario) -> Optimum:
@@ -29,13 +34,3 @@ def shown_optimum(scenario: Scenario) -> Optimum:
 
     bound = solve(scenario)
     return Optimum(figures=bound.to_json(), status=bound.status, timeline=bound.timeline)
-
-
-def save(path: Path, report: Report) -> int:
-    """Write a page. 0: done; 2: the file cannot be written, told on stderr."""
-    try:
-        write_report(path, report)
-    except OSError as error:
-        print(f"{path}: cannot be written: {error.strerror}", file=sys.stderr)
-        return WRONG_INPUT
-    return 0

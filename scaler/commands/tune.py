@@ -12,9 +12,11 @@ from typing import Any
 
 from optuna import Study
 
-from scaler.commands.compare import Grid, needs_folder, places_of
+from scaler.commands.compare import Grid, places_of
+from scaler.commands.outputs import OutputError, check_writable, write_text
 from scaler.commands.processes import Workers, bar, workers
 from scaler.commands.tables import table_of
+from scaler.commands.worlds import WRONG_INPUT, line_of
 from scaler.config.faults import ConfigError
 from scaler.config.yaml_text import read_bytes
 from scaler.simulate.compare import NO_BOUND, judges
@@ -55,9 +57,12 @@ class TuneOptions:
 
 
 def run_tune(options: TuneOptions) -> int:
-    """Search, print, write. 0: done; 2: a policy, scenario, trace, window, fleet or storage that is none."""
+    """Search, print, write.
+
+    0: done; 2: a policy, scenario, trace, window, fleet or storage that is none, or a file that cannot be written.
+    """
     try:
-        needs_folder(options.out)
+        check_writable(options.out)
         policies = options.grid.policies
         if len(policies) != 1:
             raise ValueError(f"one policy is tuned at a time, not {len(policies)}")
@@ -68,10 +73,10 @@ def run_tune(options: TuneOptions) -> int:
         open_storage(options.storage)
         answer, found = _tuned(options, policy)
         written = dump_policy(found.policy) if text is None else fleet_with(found.policy, text, options.fleet)
-        options.out.write_text(_heading(answer) + written, encoding="utf-8")
-    except (ConfigError, TraceError, ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 2
+        write_text(options.out, _heading(answer) + written)
+    except (ConfigError, TraceError, OutputError, ValueError, OSError) as error:
+        print(line_of(error), file=sys.stderr)
+        return WRONG_INPUT
     print(json.dumps(answer, indent=1, allow_nan=False) if options.as_json else _for_people(answer))
     return 0
 

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from scaler.commands.outputs import OutputError
 from scaler.config.faults import ConfigError
 from scaler.simulate.loading import load_scenario, open_trace
 from scaler.simulate.policy_file import load_policy
@@ -48,13 +49,20 @@ def _tell_lacks(trace: CapacityTrace, scenario: Scenario, wanted_h: float) -> No
         )
 
 
+def line_of(error: Exception) -> str:
+    """An error as a person reads it: a file and what is wrong with it, in place of a number of the system's."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
 def told(action: Callable[[], int]) -> int:
-    """What the action returns; wrong input becomes one line a fault on stderr, and 2."""
+    """What the action returns; wrong input, and a file that cannot be written, become a line each on stderr, and 2."""
     try:
         return action()
     except ConfigError as error:
         lines = [str(fault) for fault in error.faults]
-    except TraceError as error:
+    except (TraceError, OutputError) as error:
         lines = [str(error)]
     for line in lines:
         print(line, file=sys.stderr)

@@ -13,6 +13,7 @@ def draw(run: Run, file: Path) -> None:
 
     Raises:
         ImportError: matplotlib is not installed (`pip install headrace[plot]`).
+        OSError: the file cannot be written.
         ValueError: the suffix names no picture format.
     """
     import matplotlib as mpl
@@ -32,7 +33,6 @@ def draw(run: Run, file: Path) -> None:
         axes[0].set_title(run.title, loc="left", fontsize=11)
         axes[0].legend(loc="upper center", bbox_to_anchor=(0.5, -0.02), ncols=8, fontsize=8, frameon=False)
         axes[2].set_xlabel("seconds since start")
-        file.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(file, dpi=110)
     finally:
         plt.close(figure)

@@ -33,7 +33,7 @@ def a_run() -> Run:
 
 @pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
 def test_the_plot_is_a_picture_of_its_suffix(tmp_path: Path, suffix: str, magic: bytes) -> None:
-    file = tmp_path / "new" / f"run.{suffix}"
+    file = tmp_path / f"run.{suffix}"
     draw(a_run(), file)
     assert file.read_bytes().startswith(magic)
 

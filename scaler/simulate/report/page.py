@@ -35,12 +35,11 @@ _WORDS = (
 
 
 def write_report(path: Path, report: Report) -> None:
-    """Write the page; folders are made.
+    """Write the page.
 
     Raises:
         OSError: the file cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page(report), encoding="utf-8", newline="\n")
 
 

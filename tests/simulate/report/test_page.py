@@ -162,7 +162,7 @@ def test_every_link_leads_somewhere() -> None:
 
 
 def test_the_same_report_gives_the_same_bytes(tmp_path: Path) -> None:
-    first, second = tmp_path / "new folder" / "a.html", tmp_path / "b.html"
+    first, second = tmp_path / "a.html", tmp_path / "b.html"
     write_report(first, some_report(3, compared=True))
     write_report(second, some_report(3, compared=True))
     assert first.read_bytes() == second.read_bytes()
