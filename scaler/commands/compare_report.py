@@ -4,7 +4,7 @@ The window shown is the one in the middle of each scenario's rows, run again wit
 what happened.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from scaler.commands.outputs import writing
@@ -23,6 +23,7 @@ from scaler.simulate.report import (
     set_points,
     write_report,
 )
+from scaler.simulate.report.amounts import number
 from scaler.simulate.world import simulate
 
 
@@ -36,14 +37,17 @@ def write_comparison(file: Path, comparison: Comparison, policies: Sequence[Poli
         title=f"Policies compared on {', '.join(rows[0].scenario for rows in by_scenario)}",
         cases=tuple(_case(rows[len(rows) // 2], policies) for rows in by_scenario),
         comparison=tuple(_line(group) for group in comparison.groups if group.policy != OPTIMUM),
-        notes=(
-            f"Gaps are measured from {comparison.baseline}.",
-            f"Intervals hold 95 %: moving blocks of windows in time order, drawn anew {DRAWS} times.",
-            "The fleets shown are those of the middle window of each scenario, with the first seed.",
-        ),
+        notes=tuple(_notes(comparison)),
     )
     with writing(file):
         write_report(file, report)
+
+
+def _notes(comparison: Comparison) -> Iterator[str]:
+    yield f"Gaps are measured from {comparison.baseline}."
+    if any(group.ratio.interval is not None for group in comparison.groups):
+        yield f"Intervals hold 95 %: moving blocks of windows in time order, drawn anew {number(DRAWS)} times."
+    yield "The fleets shown are those of the middle window of each scenario, with the first seed."
 
 
 def _case(row: Row, policies: Sequence[PolicyChoice]) -> Case:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from scaler.commands.outputs import writing
 from scaler.simulate.report import Case, Optimum, Report, facts_of, shown_run, write_report
+from scaler.simulate.report.amounts import number
 from scaler.simulate.result import Run
 from scaler.simulate.scenario import Scenario
 
@@ -16,7 +17,7 @@ def write_run(path: Path, scenario: Scenario, run: Run) -> None:
     Raises:
         OutputError: the file cannot be written.
     """
-    title = f"{run.summary.policy} in {run.summary.scenario}, {run.summary.hours:g} hours"
+    title = f"{run.summary.policy} in {run.summary.scenario}, {number(run.summary.hours, 4)} hours"
     case = Case(facts=facts_of(scenario), runs=(shown_run(scenario, run),))
     _write(path, Report(title=title, cases=(case,)))
     print(f"{path} is written; solving the optimum to put beside the run", file=sys.stderr)
@@ -30,7 +31,7 @@ def _write(path: Path, report: Report) -> None:
 
 def shown_optimum(scenario: Scenario) -> Optimum:
     """The optimum of a scenario, solved now, with what its plan holds over time."""
-    from scaler.simulate.optimum import solve
+    from scaler.simulate.optimum import solve, stock_of
 
-    bound = solve(scenario)
-    return Optimum(figures=bound.to_json(), status=bound.status, timeline=bound.timeline)
+    bound, stock = solve(scenario), stock_of(scenario)
+    return Optimum(figures=bound.to_json(), status=bound.status, timeline=bound.timeline, stock_most_samples=stock.most)

@@ -125,11 +125,11 @@ from scaler.simulate.optimum.builder import Program
 from scaler.simulate.optimum.problem import Problem
 from scaler.simulate.optimum.program import Layout, build
 from scaler.simulate.optimum.ratio import Answer, least_ratio
-from scaler.simulate.optimum.relaxation import problem_of
+from scaler.simulate.optimum.relaxation import problem_of, stock_of
 from scaler.simulate.optimum.waiting import least_wait_ratio
 from scaler.simulate.scenario import Scenario
 
-__all__ = ["Bound", "Problem", "Regime", "problem_of", "solve", "without_refunds"]
+__all__ = ["Bound", "Problem", "Regime", "problem_of", "solve", "stock_of", "without_refunds"]
 
 HARDLY = 1.1
 """By how much a bound in the mean is usually above the one that holds for every run."""

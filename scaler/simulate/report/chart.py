@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from xml.etree.ElementTree import Element
 
+from scaler.simulate.report.amounts import number
 from scaler.simulate.report.axes import Scale, hour_ticks, in_days
 from scaler.simulate.report.nodes import node, px
 from scaler.simulate.report.style import INK
@@ -84,7 +85,7 @@ class Chart:
         """The time since the start, in hours or days."""
         hours = self.x.high
         unit, label = (24.0, "days since the start") if in_days(hours) else (1.0, "hours since the start")
-        self.x_axis(hour_ticks(hours), lambda value: f"{value / unit:g}", label)
+        self.x_axis(hour_ticks(hours), lambda value: number(value / unit, 4), label)
 
     def text(self, x: float, y: float, text: str, anchor: str = "start", class_: str = "", fill: str = "") -> None:
         """A line of text; y is its baseline."""

@@ -76,6 +76,9 @@ class Optimum:
     status: str = ""
     """The solver's word."""
     timeline: Timeline | None = None
+    """`buffered_samples` is the plan's stock: what is made and not used up, in flight and in training too."""
+    stock_most_samples: float | None = None
+    """The most that the bound lets that stock be."""
 
     def figure(self, name: str) -> float | None:
         """A figure as a number; None where the optimum has none of that name, or an infinite one: nothing to compare with."""

@@ -8,7 +8,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from scaler.model.capacity import CapacityType
-from scaler.simulate.report.amounts import comparison, difference, number, percent, usd
+from scaler.simulate.report.amounts import comparison, difference, interval, number, percent, usd
 from scaler.simulate.report.content import ALL_REGIMES, Case, ComparisonRow, Spread
 from scaler.simulate.report.figures import figure, key
 from scaler.simulate.report.nodes import node
@@ -45,8 +45,11 @@ def say_comparison(rows: Sequence[ComparisonRow]) -> str:
     wins = {name: best.count(name) for name in dict.fromkeys(best)}
     if len(groups) == 1:
         return f"Over all windows, {best[0]} has the lowest mean cost per trained sample."
+    places = f"{len(groups)} combinations of scenario and regime"
+    if len(wins) == 1:
+        return f"In all {places}, {best[0]} has the lowest mean cost per trained sample."
     words = ", ".join(f"{name} in {wins[name]}" for name in sorted(wins, key=lambda name: -wins[name]))
-    return f"Lowest mean cost per trained sample, of {len(groups)} combinations of scenario and regime: {words}."
+    return f"Lowest mean cost per trained sample, of {places}: {words}."
 
 
 def _groups(rows: Sequence[ComparisonRow]) -> dict[tuple[str, str], list[ComparisonRow]]:
@@ -80,7 +83,7 @@ def _dots(title: str, group: Sequence[ComparisonRow], order: Sequence[str]) -> I
         return
     bounds = (row.bound_usd_per_1k_samples for row in group)
     bound = next((each for each in bounds if each is not None and math.isfinite(each)), None)
-    rows = Rows(f"Cost by policy: {title}", [row.policy for row in group], _extent(finite, bound), _PER_1K, number)
+    rows = Rows(f"Cost by policy: {title}", [row.policy for row in group], _extent(finite, bound), _PER_1K)
     if bound is not None:
         _bound_line(rows, bound)
     for i, row in enumerate(group):
@@ -112,11 +115,11 @@ def _dot(rows: Rows, i: int, row: ComparisonRow, bound: float | None, colour: st
     chart, y, spread = rows.chart, rows.middle(i), row.cost_usd_per_1k_samples
     title = f"{row.policy}: {usd(row.cost)} per 1,000 samples"
     if spread.low is not None and spread.high is not None:
-        title += f", interval {usd(spread.low)} to {usd(spread.high)}"
+        title += f", interval {interval(usd, spread.low, spread.high)}"
         left, right = chart.x(spread.low), chart.x(spread.high)
         chart.box(left, y - 2, right - left, 4, colour, title, fill_opacity="0.55")
     chart.dot(chart.x(row.cost), y, colour, title, radius=6)
-    rows.words(i, f"{usd(row.cost)}  {_above(row, bound)}".rstrip())
+    rows.words(i, ", ".join(filter(None, (usd(row.cost), _above(row, bound)))))
 
 
 def _far(row: ComparisonRow, bound: float) -> str:
@@ -138,9 +141,11 @@ def _above(row: ComparisonRow, bound: float | None) -> str:
 def _dot_key(rows: Sequence[ComparisonRow]) -> Element | None:
     words = []
     if any(row.bound_usd_per_1k_samples is not None for row in rows):
-        words.append("dashed: the clairvoyant optimum's lower bound; at the right, how far each is above it")
-    if any(row.ratio is not None for row in rows):
-        words[-1:] = [f"{words[-1]}, window by window, with its interval"]
+        by_window = ", window by window" if any(row.ratio is not None for row in rows) else ""
+        interval = " (with its interval)" if any(row.ratio and row.ratio.low is not None for row in rows) else ""
+        words.append(
+            f"dashed: the clairvoyant optimum's lower bound; at the right, how far each is above it{by_window}{interval}"
+        )
     if any(row.cost_usd_per_1k_samples.low is not None for row in rows):
         words.append("bar: interval of the mean over windows, which also differ among themselves")
     return node("p", "; ".join(words), class_="muted small") if words else None
@@ -148,7 +153,8 @@ def _dot_key(rows: Sequence[ComparisonRow]) -> Element | None:
 
 def _say_dots(title: str, group: Sequence[ComparisonRow], bound: float | None) -> str:
     best, worst = group[0], group[-1]
-    what = f"Cost per 1,000 trained samples, {title}: {best.policy} is cheapest with {usd(best.cost)}"
+    costs = "costs" if len(group) == 1 else "is cheapest with"
+    what = f"Cost per 1,000 trained samples, {title}: {best.policy} {costs} {usd(best.cost)}"
     if bound is not None:
         what += f", {_far(best, bound)} the bound of {usd(bound)} that no policy can beat"
     if worst is not best:
@@ -167,11 +173,11 @@ def cost_split(case: Case) -> Element | None:
     least = min(sum(min(0.0, value) for value in parts.values()) for parts in scaled)
     unit = _PER_1K if per_1k else "USD"
     extent = (least * 1.05, most * 1.04)
-    rows = Rows(f"Cost split: {case.facts.name}", [each.name for each in found], extent, unit, number)
+    rows = Rows(f"Cost split: {case.facts.name}", [each.name for each in found], extent, unit)
     for i, parts in enumerate(scaled):
         _stack(rows, i, parts, unit)
         rows.words(i, f"{number(sum(parts.values()))} {'net' if least else ''}".rstrip())
-    names = dict.fromkeys(name for parts in scaled for name, value in parts.items() if value)
+    names = [name for name in _COLOURS if any(parts.get(name) for parts in scaled)]
     return figure(_say_split(found[0]), rows.chart.finish(), key([(_COLOURS[name], name) for name in names]))
 
 

@@ -10,11 +10,11 @@ from itertools import accumulate
 from xml.etree.ElementTree import Element
 
 from scaler.model.capacity import CapacityType
-from scaler.simulate.report.amounts import count, duration, number, percent, plural
+from scaler.simulate.report.amounts import count, duration, next_to_nothing, number, percent, plural
 from scaler.simulate.report.axes import ticks
 from scaler.simulate.report.bins import Bins, bins_of
 from scaler.simulate.report.chart import Chart
-from scaler.simulate.report.content import Case, SetPoint
+from scaler.simulate.report.content import Case, Optimum, SetPoint
 from scaler.simulate.report.figures import figure, key
 from scaler.simulate.report.layers import Layer, spot_capacity
 from scaler.simulate.report.style import BUFFER, INK, MUTED, READY, SHORT, WAITING, WASTED
@@ -42,6 +42,8 @@ class Shown:
     interruptions: int | None = None
     tokens: Mapping[str, int] | None = None
     """Generated, salvaged and wasted, of the whole run."""
+    optimum: Optimum | None = None
+    """Where the timeline is its plan, in which nothing is whole: what is made is worked off as it flows."""
 
     def bins(self, values: Sequence[float]) -> Bins:
         """The stretches of a sequence of the timeline."""
@@ -55,7 +57,7 @@ class Shown:
 
 def pictures(shown: Shown) -> Iterator[Element]:
     """All pictures that the timeline has the values for."""
-    for draw in (_fleet, _ready, _buffer, _waiting, _wasted):
+    for draw in (_fleet, _ready, _buffer if shown.optimum is None else _stock, _waiting, _wasted):
         picture = draw(shown)
         if picture is not None:
             yield picture
@@ -64,6 +66,11 @@ def pictures(shown: Shown) -> Iterator[Element]:
 def share_of_time(values: Sequence[float], holds: Sequence[bool]) -> float:
     """The share of the steps in which something holds."""
     return sum(holds) / len(values) if values else 0.0
+
+
+def _below(values: Sequence[float], level: float) -> list[bool]:
+    """Step by step; a solver's rounding is not below."""
+    return [not next_to_nothing(level - value) and value < level for value in values]
 
 
 def _fleet(shown: Shown) -> Element | None:
@@ -115,8 +122,8 @@ def _warm_start(chart: Chart, shown: Shown) -> None:
     if warm <= 0:
         return
     x, y = chart.x(0.0), chart.y(warm)
-    chart.dot(x, y, INK, f"{warm} replicas are ready at the start")
-    chart.text(x + 9, y - 8, f"starts warm with {warm}", class_="halo")
+    chart.dot(x, y, INK, f"ready at the start: {plural(warm, 'replica')}")
+    chart.text(x + 9, y - 8, f"starts warm with {number(warm)}", class_="halo")
 
 
 def _interruption_marks(chart: Chart, shown: Shown) -> None:
@@ -144,8 +151,9 @@ def _hover(
 
 
 def _said(bins: Bins, i: int, lines: Mapping[str, Sequence[float]]) -> str:
+    there = {name: values for name, values in lines.items() if not next_to_nothing(values[i])}
     stretch = f"hours {number(bins.hours[i])} to {number(bins.hours[i + 1])}"
-    return "\n".join((stretch, *(f"{name}: {number(values[i])}" for name, values in lines.items() if values[i])))
+    return "\n".join((stretch, *(f"{name}: {number(series[i])}" for name, series in there.items())))
 
 
 def _say_fleet(
@@ -159,7 +167,7 @@ def _say_fleet(
     if on_demand:
         parts.append(f"on-demand makes up {number(on_demand * shown.timeline.step_s / 3600)} replica-hours")
     if capacity:
-        short = share_of_time(capacity, [there < shown.case.facts.balance_replicas for there in capacity])
+        short = share_of_time(capacity, _below(capacity, shown.case.facts.balance_replicas))
         balance = number(shown.case.facts.balance_replicas)
         line = "line, cut off at the top" if max(capacity) > top else "line"
         parts.append(f"spot capacity ({line}) alone is below the n* of {balance} {_how_long(short)}")
@@ -183,7 +191,7 @@ def _ready(shown: Shown) -> Element | None:
     chart.band(bins.hours, below, (facts.balance_replicas,) * len(mean), SHORT, 0.45)
     _demand(chart, shown)
     if facts.ceiling <= chart.y.high:
-        chart.level(facts.ceiling, f"ceiling {facts.ceiling}", MUTED, "2 3")
+        chart.level(facts.ceiling, f"ceiling {number(facts.ceiling)}", MUTED, "2 3")
     if shown.timeline.desired:
         chart.line(bins.hours, bins.mean(shown.timeline.desired), MUTED, "3 2", 1.3)
         chart.label(bins.mean(shown.timeline.desired)[-1], "desired", MUTED)
@@ -196,13 +204,13 @@ def _ready(shown: Shown) -> Element | None:
 
 def _say_ready(shown: Shown, ready: Sequence[float]) -> str:
     facts = shown.case.facts
-    short = [value < facts.balance_replicas for value in ready]
+    short = _below(ready, facts.balance_replicas)
     missing = sum(max(0.0, facts.balance_replicas - value) for value in ready) / len(ready)
     return (
         f"Ready replicas against demand: {number(sum(ready) / len(ready))} are ready on average; for "
         f"{percent(share_of_time(ready, short))} of the time they are fewer than the n* of {number(facts.balance_replicas)} "
         f"that the trainer's unblocked rate takes (orange: {number(missing)} missing on average); "
-        f"the ceiling is {facts.ceiling}."
+        f"the ceiling is {number(facts.ceiling)}."
     )
 
 
@@ -240,12 +248,46 @@ def _band(chart: Chart, shown: Shown) -> None:
 
 def _say_buffer(shown: Shown, depth: Sequence[float]) -> str:
     facts = shown.case.facts
-    low = percent(share_of_time(depth, [value < facts.batch_samples for value in depth]))
-    points = "".join(f", {point.name} {count(point.samples)}" for point in shown.set_points)
+    low = percent(share_of_time(depth, _below(depth, facts.batch_samples)))
+    points = ", ".join(f"{point.name} {count(point.samples)}" for point in shown.set_points)
+    aims = f"; the policy steers by {points}" if points else ""
     return (
-        f"Buffer depth against its band: {count(sum(depth) / len(depth))} samples wait on average and {count(max(depth))} at "
-        f"most, of the {count(facts.stock_bound_samples)} that admission lets into buffer and flight{points}; for {low} of "
-        f"the time there is less than one batch of {count(facts.batch_samples)} (shaded)."
+        f"Buffer depth against its band: {_mean_and_most(shown, depth, 'wait')}; admission lets "
+        f"{count(facts.stock_bound_samples)} into buffer and flight together{aims}; for {low} of the time there is less than "
+        f"one batch of {count(facts.batch_samples)} (shaded)."
+    )
+
+
+def _mean_and_most(shown: Shown, depth: Sequence[float], verb: str) -> str:
+    """The timeline holds means of its steps, so that the most for a moment is not known."""
+    step = duration(shown.timeline.step_s / 3600)
+    return f"{count(sum(depth) / len(depth))} samples {verb} on average and {count(max(depth))} in the fullest {step}"
+
+
+def _stock(shown: Shown) -> Element | None:
+    """The optimum has no buffer of its own: work in flight and the batch in training are in its stock."""
+    depth, bound = shown.timeline.buffered_samples, shown.case.facts.stock_bound_samples
+    if not depth:
+        return None
+    bins = shown.bins(depth)
+    most = shown.optimum.stock_most_samples if shown.optimum else None
+    top = max(*depth, most or bound, 1.0) * 1.08
+    chart = Chart(f"Stock of {shown.name}", (0.0, shown.hours), (0.0, top), 150)
+    chart.y_axis(ticks(0.0, top), count, "samples")
+    chart.hours_axis()
+    chart.level(most or bound, f"at most, {count(most or bound)}", INK)
+    chart.line(bins.hours, bins.mean(depth), BUFFER, width=2.0)
+    _hover(chart, bins, {"samples in stock": depth})
+    return figure(_say_stock(shown, depth, most), chart.finish())
+
+
+def _say_stock(shown: Shown, depth: Sequence[float], most: float | None) -> str:
+    bound = shown.case.facts.stock_bound_samples
+    more = (most or bound) - bound
+    slack = "" if next_to_nothing(more) else f", and {count(more)} since the plan knows no whole groups and batches"
+    return (
+        f"Stock against its bound: {_mean_and_most(shown, depth, 'are made and not used up')}, the work in flight and in "
+        f"training counted; it may hold the {count(bound)} that admission lets into buffer and flight{slack}."
     )
 
 
@@ -253,13 +295,15 @@ def _waiting(shown: Shown) -> Element | None:
     waiting = shown.timeline.waiting_ratio
     if not waiting:
         return None
+    if next_to_nothing(_waited_h(shown, waiting)):
+        return figure(f"Trainer waiting for a batch: of {duration(shown.hours)} it never waits.")
     bins = shown.bins(waiting)
     so_far = [total / (i + 1) for i, total in enumerate(accumulate(waiting))]
     points = [(bins.hours[i + 1], so_far[edge - 1]) for i, edge in enumerate(bins.edges[1:])]
     means = bins.mean(waiting)
     top = next(top for top in _WAITING_TOPS if max(means) <= top)
     chart = Chart(f"Trainer waiting in {shown.name}", (0.0, shown.hours), (0.0, top), 110)
-    chart.y_axis(ticks(0.0, top, 4), lambda value: f"{100 * value:g} %", "waiting")
+    chart.y_axis(ticks(0.0, top, 4), lambda value: f"{number(100 * value)} %", "waiting")
     chart.hours_axis()
     chart.area(bins.hours, means, WAITING, "share of the time that the trainer waits", 0.55)
     chart.curve(points, INK)
@@ -268,21 +312,26 @@ def _waiting(shown: Shown) -> Element | None:
     return figure(_say_waiting(shown, waiting), chart.finish())
 
 
+def _waited_h(shown: Shown, waiting: Sequence[float]) -> float:
+    return sum(waiting) * shown.timeline.step_s / 3600
+
+
 def _say_waiting(shown: Shown, waiting: Sequence[float]) -> str:
     step_h = shown.timeline.step_s / 3600
-    hours = sum(waiting) * step_h
-    words = (
-        f"Trainer waiting for a batch: {duration(hours)} of {duration(shown.hours)}, "
-        f"{percent(sum(waiting) / len(waiting))} in all (line: the share so far)"
-    )
-    if not hours:
-        return f"{words}; it never waits."
     in_an_hour = max(1, round(1 / step_h))
     sums = [0.0, *accumulate(waiting)]
     last = max(1, len(waiting) - in_an_hour + 1)
     worst = max(range(last), key=lambda i: sums[min(len(waiting), i + in_an_hour)] - sums[i])
     lost = (sums[min(len(waiting), worst + in_an_hour)] - sums[worst]) / min(in_an_hour, len(waiting))
-    return f"{words}; the worst hour starts after {duration(worst * step_h)} with {percent(lost)}."
+    return (
+        f"Trainer waiting for a batch: {duration(_waited_h(shown, waiting))} of {duration(shown.hours)}, "
+        f"{percent(sum(waiting) / len(waiting))} in all (line: the share so far); the worst hour begins "
+        f"{_when(worst * step_h)} with {percent(lost)}."
+    )
+
+
+def _when(hours: float) -> str:
+    return "at the start" if next_to_nothing(hours) else f"after {duration(hours)}"
 
 
 def _wasted(shown: Shown) -> Element | None:
@@ -305,8 +354,8 @@ def _wasted(shown: Shown) -> Element | None:
     _interruption_marks(chart, shown)
     _hover(chart, bins, {}, {"wasted tokens": wasted, "interruptions": shown.timeline.interruptions})
     worst = max(range(len(totals)), key=lambda i: totals[i])
-    minutes = number((bins.hours[1] - bins.hours[0]) * 60)
+    length = duration(bins.hours[1] - bins.hours[0])
     return figure(
-        f"{words}; the worst {minutes} minutes, after {duration(bins.hours[worst])}, lose {count(totals[worst])}.",
+        f"{words}; the worst {length}, {_when(bins.hours[worst])}, lose {count(round(totals[worst]))}.",
         chart.finish(),
     )

@@ -15,6 +15,7 @@ from scaler.simulate.report.nodes import Child, node
 from scaler.simulate.report.over_time import Shown, pictures
 from scaler.simulate.report.side_by_side import token_fates, waiting_so_far
 from scaler.simulate.report.tables import facts_table, figures_table, offerings_table
+from scaler.simulate.result import Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +42,7 @@ def sections_of(case: Case, anchor: str, order: Sequence[str], bins: int, place:
         name, drawn = f"{each.run.summary.policy} over time", tuple(pictures(_shown(case, each, layers, bins)))
         yield Section(anchor=f"{anchor}-run{j}", name=name, place=place, children=drawn)
     if case.optimum is not None and case.optimum.timeline is not None:
-        shown = Shown(case=case, name="the optimum", timeline=case.optimum.timeline, layers=layers, most_bins=bins)
-        drawn = tuple(pictures(shown))
+        drawn = tuple(pictures(_shown_optimum(case, case.optimum.timeline, layers, bins)))
         yield Section(anchor=f"{anchor}-optimum", name="The optimum over time", place=place, children=drawn)
     yield Section(anchor=f"{anchor}-scenario", name="Scenario", place=place, children=tuple(_scenario(case, layers)))
 
@@ -88,8 +88,12 @@ def _shown(case: Case, each: PolicyRun, layers: tuple[Layer, ...], bins: int) ->
     )
 
 
+def _shown_optimum(case: Case, timeline: Timeline, layers: tuple[Layer, ...], bins: int) -> Shown:
+    return Shown(case=case, name="the optimum", timeline=timeline, layers=layers, most_bins=bins, optimum=case.optimum)
+
+
 def _scenario(case: Case, layers: Sequence[Layer]) -> Iterator[Child]:
     yield facts_table(case.facts)
-    yield node("h3", f"Offerings ({plural(len(case.facts.offerings), 'offering')}), and replicas held on average")
+    yield node("h3", f"{plural(len(case.facts.offerings), 'offering')}, and replicas held on average")
     swatches = {name: swatch(layer.colour) for layer in layers for name in layer.offerings}
     yield offerings_table(case, swatches)

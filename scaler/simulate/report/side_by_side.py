@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from xml.etree.ElementTree import Element
 
-from scaler.simulate.report.amounts import count, duration, number, percent
+from scaler.simulate.report.amounts import count, duration, number, percent, plural
 from scaler.simulate.report.axes import ticks
 from scaler.simulate.report.bins import bins_of
 from scaler.simulate.report.chart import Chart
@@ -13,6 +13,9 @@ from scaler.simulate.report.figures import figure, key
 from scaler.simulate.report.rows import OPTIMUM, Rows, short
 from scaler.simulate.report.style import INK, SALVAGED, WASTED, policy_colour, policy_dash
 from scaler.simulate.result import Summary, Timeline
+
+_LEAST_SHARE = 1e-4
+"""Of tokens, that fills an axis: less is next to nothing, and shall look like it."""
 
 
 def waiting_so_far(case: Case, order: Sequence[str], most_bins: int) -> Element | None:
@@ -48,7 +51,7 @@ def _waiting_line(
     place = order.index(name) if name in order else None
     colour, dash = (INK, "6 4") if place is None else (policy_colour(place), policy_dash(place))
     chart.curve(points, colour, dash)
-    chart.label(hours[-1], f"{short(name, 16)} {hours[-1]:.2f} h", colour, f"{name}: {duration(hours[-1])}")
+    chart.label(hours[-1], f"{short(name, 16)} {number(hours[-1], 2)} h", colour, f"{name}: {duration(hours[-1])}")
 
 
 def _say_waiting(case: Case, waited: dict[str, list[float]]) -> str:
@@ -65,11 +68,16 @@ def token_fates(case: Case) -> Element | None:
     found = [shown.run.summary for shown in case.runs if shown.run.summary.tokens_generated]
     if not found:
         return None
-    most = max(max(_share(s, s.tokens_wasted), _share(s, s.tokens_salvaged)) for s in found) * 1.05 or 0.01
+    most = 1.05 * max(
+        _LEAST_SHARE, *(_share(s, tokens) for s in found for tokens in (s.tokens_wasted, s.tokens_salvaged))
+    )
     rows = Rows(
-        f"Tokens salvaged and wasted: {case.facts.name}", [s.policy for s in found], (0.0, most), "% of tokens generated",
-        lambda value: number(100 * value),
-    )  # fmt: skip
+        f"Tokens salvaged and wasted: {case.facts.name}",
+        [s.policy for s in found],
+        (0.0, most),
+        "% of tokens generated",
+        100.0,
+    )
     for i, summary in enumerate(found):
         _token_bars(rows, i, summary)
     keys = [
@@ -95,10 +103,20 @@ def _token_bars(rows: Rows, i: int, summary: Summary) -> None:
 
 
 def _say_tokens(found: Sequence[Summary]) -> str:
-    most = max(found, key=lambda summary: _share(summary, summary.tokens_wasted))
-    return (
-        f"Tokens salvaged and wasted: {most.policy} wastes {'most, ' if len(found) > 1 else ''}"
-        f"{count(most.tokens_wasted)} of {count(most.tokens_generated)} generated "
-        f"({percent(_share(most, most.tokens_wasted))}), with {count(most.samples_dropped)} samples dropped as too stale, and "
-        f"hands {count(most.tokens_salvaged)} over; the first number at the right is salvaged, the second wasted."
+    most = max(
+        found, key=lambda summary: (_share(summary, summary.tokens_wasted), _share(summary, summary.tokens_salvaged))
     )
+    of_many = "most, " if len(found) > 1 else ""
+    if most.tokens_wasted:
+        wastes = f"{most.policy} wastes {of_many}{_of_generated(most, most.tokens_wasted)}"
+        words = f"{wastes}, and salvages {count(most.tokens_salvaged)}"
+    else:
+        words = f"none is wasted; {most.policy} salvages {of_many}{_of_generated(most, most.tokens_salvaged)}"
+    return (
+        f"Tokens salvaged and wasted: {words}, with {plural(most.samples_dropped, 'sample')} dropped as too stale; the first "
+        "number at the right is salvaged, the second wasted."
+    )
+
+
+def _of_generated(summary: Summary, tokens: int) -> str:
+    return f"{count(tokens)} of {count(summary.tokens_generated)} generated ({percent(_share(summary, tokens))})"

@@ -6,7 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from scaler.simulate.report.amounts import count, difference, number, percent, significant, usd
+from scaler.simulate.report.amounts import (
+    count,
+    difference,
+    interval,
+    number,
+    percent,
+    plural,
+    points,
+    significant,
+    usd,
+)
 from scaler.simulate.report.content import Case, ComparisonRow, ScenarioFacts, Spread
 from scaler.simulate.report.nodes import node
 from scaler.simulate.report.rows import OPTIMUM
@@ -106,7 +116,7 @@ def _cell(line: _Line, value: float | None, reference: float | None) -> Element:
 
 def _beside(line: _Line, value: float, reference: float) -> str:
     if line.name == "trainer_wait_ratio":
-        return f"{100 * (value - reference):+.1f} points"
+        return points(value - reference)
     return difference(value, reference) if line.name in _COMPARED else ""
 
 
@@ -130,7 +140,7 @@ def _comparison_row(row: ComparisonRow, best: float) -> Element:
         node("td", row.scenario, class_="name"),
         node("td", row.regime, class_="left name"),
         node("td", row.policy, class_="left name"),
-        node("td", str(row.windows)),
+        node("td", number(row.windows)),
         _spread_cell(row.cost_usd_per_1k_samples, significant, class_="best" if row.cost == best else ""),
         node("td", "" if bound is None else significant(bound)),
         _spread_cell(over, lambda value: difference(value, 1.0)),
@@ -145,7 +155,7 @@ def _spread_cell(spread: Spread | None, text: Callable[[float], str], class_: st
         return node("td")
     cell = node("td", text(spread.value), class_=class_)
     if spread.low is not None and spread.high is not None:
-        cell.append(node("small", f"{text(spread.low)} to {text(spread.high)}"))
+        cell.append(node("small", interval(text, spread.low, spread.high)))
     return cell
 
 
@@ -156,20 +166,23 @@ def _wait_cell(row: ComparisonRow) -> Element:
     return node("td", percent(row.trainer_wait_ratio.value), beside)
 
 
+_HOUR_OF_TRACE = "starts at hour of the trace"
+
+
 def facts_table(facts: ScenarioFacts) -> Element:
     """The scenario's numbers, with units."""
     entries = {
-        "simulated": f"{number(facts.hours)} hours",
+        "simulated": plural(facts.hours, "hour"),
         "n*: ready replicas that meet the trainer": number(facts.balance_replicas, 4),
-        "floor and ceiling": f"{facts.floor} and {facts.ceiling} replicas",
-        "trainer, never blocked, takes": f"{number(facts.unblocked_samples_per_s)} samples/s",
-        "a ready replica makes": f"{number(facts.goodput_per_replica_per_s)} accepted samples/s",
+        "floor and ceiling": f"{number(facts.floor)} and {number(facts.ceiling)} replicas",
+        "trainer, never blocked, takes": f"{plural(facts.unblocked_samples_per_s, 'sample')}/s",
+        "a ready replica makes": f"{plural(facts.goodput_per_replica_per_s, 'accepted sample')}/s",
         "batch": f"{count(facts.batch_samples)} samples",
         "admitted to buffer and flight": f"{count(facts.stock_bound_samples)} samples",
         "trainers cost": f"{usd(facts.trainer_usd_per_h)} an hour",
-        "starts warm with": f"{facts.warm_replicas} replicas",
+        "starts warm with": plural(facts.warm_replicas, "replica"),
         "grant to ready, at least": f"{number(facts.least_ready_s)} s",
-        **facts.metadata,
+        **{_HOUR_OF_TRACE if name == "start_h" else name: text for name, text in facts.metadata.items()},
     }
     rows = [
         node("tr", node("td", name, class_="name"), node("td", text, class_="left prose"))

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from xml.etree import ElementTree as ET
@@ -14,7 +15,20 @@ from policies import buffer_band, rate_match, static
 from scaler.model.capacity import CapacityType
 from scaler.model.spec import PolicySpec
 from scaler.simulate.report import Report, SetPoint, Spread, facts_of, set_points
-from scaler.simulate.report.amounts import comparison, count, difference, duration, number, percent, plural, usd
+from scaler.simulate.report.amounts import (
+    comparison,
+    count,
+    difference,
+    duration,
+    interval,
+    marks,
+    number,
+    percent,
+    plural,
+    points,
+    significant,
+    usd,
+)
 from scaler.simulate.report.axes import Scale, hour_ticks, ticks
 from scaler.simulate.report.bins import bins_of
 from scaler.simulate.report.chart import Chart
@@ -44,6 +58,23 @@ IN_WORDS = [
     (duration, 0.25, "15 minutes"),
     (duration, 1.0, "1 hour"),
     (duration, 168.0, "7 days"),
+    (number, 999.96, "1,000"),
+    (number, 4.6e-16, "0"),
+    (number, 2.5e17, "2.50\u00d710^17"),
+    (count, 380.1, "380"),
+    (count, 999_960_000.0, "1 G"),
+    (usd, 0.0, "0 USD"),
+    (usd, 3e-12, "0 USD"),
+    (usd, math.nan, "unknown"),
+    (percent, 1e-15, "0.0 %"),
+    (percent, -0.0001, "> -0.1 %"),
+    (percent, -0.0, "0.0 %"),
+    (percent, 123.4, "12,340 %"),
+    (points, -0.0004, "0.0 points"),
+    (points, 0.0243, "+2.4 points"),
+    (duration, 4.6e-16, "0 hours"),
+    (duration, 0.0068, "24.5 seconds"),
+    (duration, 0.99999, "1 hour"),
 ]
 
 
@@ -57,8 +88,58 @@ def test_a_difference_has_its_sign_and_says_nothing_where_it_means_nothing() -> 
     assert difference(104.1, 100.0) == "+4.1\u00a0%"
     assert difference(100.0001, 100.0) == "0.0\u00a0%"
     assert difference(1.0, 0.0) == ""
+    assert difference(1e300, 1e-300) == ""
+    assert difference(3.0, 1.0) == "+200\u00a0%"
     assert comparison(96.0, 100.0) == "4.0\u00a0% below"
+    assert comparison(100.0, 100.0) == "level with"
     assert plural(1, "replica") == "1\u00a0replica"
+
+
+def read(text: str) -> float:
+    """The number that a person takes from the words."""
+    first, _, unit = text.partition("\u00a0")
+    mantissa, _, exponent = first.replace(",", "").partition("\u00d710^")
+    times = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}.get(unit, 1.0)
+    return float(mantissa) * 10.0 ** int(exponent or 0) * times
+
+
+@pytest.mark.parametrize("say", [number, significant, count, usd])
+@given(value=st.floats(-1e300, 1e300, allow_nan=False))
+def test_any_number_is_short_and_within_one_in_a_hundred(say: Callable[[float], str], value: float) -> None:
+    text = say(value)
+    assert len(text) <= len("-999,999,999,999,999\u00a0USD")
+    assert "e" not in text
+    assert re.search(r"\.\d*[1-9]\d*[1-9]\d*[1-9]\d*[1-9]\d*[1-9]", text) is None, (
+        "five digits that matter after the point"
+    )
+    assert read(text) == pytest.approx(value, rel=0.01, abs=1e-6)
+
+
+@given(hours=st.floats(0.0, 1e9))
+def test_any_length_of_time_is_short_and_within_one_in_a_hundred(hours: float) -> None:
+    amount, unit = duration(hours).split("\u00a0")
+    seconds = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}[unit.removesuffix("s")]
+    assert len(amount) <= len("0.00999") or hours > 1e4
+    assert read(amount) * seconds == pytest.approx(3600 * hours, rel=0.01, abs=0.0036)
+
+
+@given(ratio=st.floats(-1e300, 1e300, allow_nan=False))
+def test_any_share_is_short(ratio: float) -> None:
+    assert re.fullmatch(
+        "<\u00a00.1|>\u00a0-0.1|-?[0-9,]{1,19}(\\.[0-9])?|-?[0-9.]+\u00d710\\^[0-9]+", percent(ratio)[:-2]
+    )
+
+
+@given(
+    first=st.integers(-50, 5000),
+    nice=st.sampled_from([1.0, 2.0, 2.5, 5.0]),
+    power=st.integers(-4, 6),
+    many=st.integers(2, 9),
+)
+def test_marks_of_an_axis_are_told_apart_and_true(first: int, nice: float, power: int, many: int) -> None:
+    step = nice * 10.0**power
+    values = [(first + i) * step for i in range(many)]
+    assert [read(text) for text in marks(values)] == pytest.approx(values, rel=1e-9, abs=1e-9)
 
 
 @given(low=st.floats(-1e6, 1e6), span=st.floats(1e-3, 1e6), most=st.integers(3, 12))
@@ -205,12 +286,38 @@ def test_captions_say_the_numbers_of_the_run() -> None:
     assert "10 are ready on average; for 100 % of the time they are fewer than the n* of 14.3" in captioned(
         report, "Ready replicas against demand"
     )
-    assert "400 samples wait on average" in captioned(report, "Buffer depth against its band")
+    buffer = captioned(report, "Buffer depth against its band")
+    assert "400 samples wait on average and 400 in the fullest 5 minutes" in buffer
+    assert "admission lets 2,048 into buffer and flight together; the policy steers by target 512, max 1,024;" in buffer
     assert "is below the n* of 14.3 at no time" in captioned(report, "Fleet by offering")
 
 
 def test_a_trainer_that_never_waits_is_said_to() -> None:
-    assert captioned(flat_case(16.0, 1000.0, 0.0), "Trainer waiting for a batch").endswith("it never waits.")
+    for next_to_nothing in (0.0, 3e-16):
+        report = flat_case(16.0, 1000.0, next_to_nothing)
+        assert captioned(report, "Trainer waiting for a batch") == " of 12 hours it never waits."
+
+
+def test_what_a_solver_rounds_off_is_not_below_demand() -> None:
+    words = captioned(flat_case(14.3 - 1e-12, 1000.0, 0.0), "Ready replicas against demand")
+    assert "for 0.0 % of the time they are fewer than the n* of 14.3" in words
+
+
+def stocked(most: float | None) -> Report:
+    """An optimum whose stock is 2,052 samples throughout, 4 more than admission lets in."""
+    case = some_case(1, spot=1)
+    assert case.optimum is not None
+    timeline = Timeline(step_s=300.0, buffered_samples=(2052.0,) * 144)
+    optimum = replace(case.optimum, timeline=timeline, stock_most_samples=most)
+    return Report(title="stocked", cases=(replace(case, optimum=optimum),))
+
+
+def test_the_optimum_s_stock_is_held_against_what_its_bound_allows() -> None:
+    words = captioned(stocked(2052.0), "Stock against its bound")
+    assert "2,052 samples are made and not used up on average and 2,052 in the fullest 5 minutes" in words
+    assert "2,048 that admission lets into buffer and flight, and 4 since the plan knows no whole groups" in words
+    assert ">at most, 2,052</text>" in page(stocked(2052.0))
+    assert "into buffer and flight." in captioned(stocked(None), "Stock against its bound")
 
 
 def test_a_comparison_says_how_far_the_cheapest_is_above_the_bound_window_by_window() -> None:
@@ -229,7 +336,7 @@ def test_all_regimes_together_are_shown_only_beside_several_and_win_nothing() ->
     assert "Over all windows, marginal_value has the lowest mean cost" in alone
     both = page(Report(title="two regimes", comparison=(plenty, scarce, every)))
     assert "<b>Cost per 1,000 trained samples, small, all regimes:</b>" in both
-    assert "of 2 combinations of scenario and regime: marginal_value in 2." in both
+    assert "In all 2 combinations of scenario and regime, marginal_value has the lowest mean cost" in both
 
 
 def test_a_page_of_several_worlds_names_the_world_in_every_heading() -> None:
@@ -266,6 +373,24 @@ def test_the_table_says_how_far_a_run_is_above_the_optimum() -> None:
     figures = {**case.optimum.figures, "cost_usd": case.runs[0].run.summary.cost_usd / 1.25}
     text = page(Report(title="table", cases=(replace(case, optimum=replace(case.optimum, figures=figures)),)))
     assert "<small>+25.0\u00a0%</small>" in text
+
+
+def test_where_no_token_is_wasted_it_says_so_and_who_salvages_most() -> None:
+    case = some_case(2)
+    runs = tuple(
+        replace(
+            each, run=replace(each.run, summary=replace(each.run.summary, tokens_wasted=0, tokens_salvaged=salvaged))
+        )
+        for each, salvaged in zip(case.runs, (10, 70_000), strict=True)
+    )
+    caption = captioned(Report(title="none", cases=(replace(case, runs=runs),)), "Tokens salvaged and wasted")
+    assert "none is wasted; rate_match salvages most, 70 k of" in caption
+
+
+def test_an_interval_says_its_unit_once() -> None:
+    assert interval(lambda end: difference(end, 1.0), 1.189, 1.346) == "+18.9 to +34.6\u00a0%"
+    assert interval(percent, -0.0001, 0.25) == ">\u00a0-0.1 to 25.0\u00a0%"
+    assert interval(significant, 49.26, 56.6) == "49.26 to 56.60"
 
 
 def test_hours_waited_are_added_up() -> None:
