@@ -284,7 +284,7 @@ def _stock(shown: Shown) -> Element | None:
 def _say_stock(shown: Shown, depth: Sequence[float], most: float | None) -> str:
     bound = shown.case.facts.stock_bound_samples
     more = (most or bound) - bound
-    slack = "" if next_to_nothing(more) else f", and {count(more)} since the plan knows no whole groups and batches"
+    slack = "" if next_to_nothing(more) else f", and {count(more)} more, as the plan knows no whole groups and batches"
     return (
         f"Stock against its bound: {_mean_and_most(shown, depth, 'are made and not used up')}, the work in flight and in "
         f"training counted; it may hold the {count(bound)} that admission lets into buffer and flight{slack}."

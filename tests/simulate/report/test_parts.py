@@ -315,7 +315,7 @@ def stocked(most: float | None) -> Report:
 def test_the_optimum_s_stock_is_held_against_what_its_bound_allows() -> None:
     words = captioned(stocked(2052.0), "Stock against its bound")
     assert "2,052 samples are made and not used up on average and 2,052 in the fullest 5 minutes" in words
-    assert "2,048 that admission lets into buffer and flight, and 4 since the plan knows no whole groups" in words
+    assert "2,048 that admission lets into buffer and flight, and 4 more, as the plan knows no whole groups" in words
     assert ">at most, 2,052</text>" in page(stocked(2052.0))
     assert "into buffer and flight." in captioned(stocked(None), "Stock against its bound")
 
