@@ -16,11 +16,14 @@ from scaler.commands.compare import Grid, needs_folder, places_of
 from scaler.commands.processes import Workers, bar, workers
 from scaler.commands.tables import table_of
 from scaler.config.faults import ConfigError
+from scaler.config.loader import only_fleet, parse_fleets
 from scaler.config.yaml_text import read_bytes
+from scaler.simulate.bootstrap import LEAST_WINDOWS
 from scaler.simulate.compare import NO_BOUND, judges
 from scaler.simulate.fleet_file import fleet_with
+from scaler.simulate.gain import Gain, Verdict, gain_of
 from scaler.simulate.jobs import Job, Place
-from scaler.simulate.policy_file import PolicyChoice, dump_policy, load_policy
+from scaler.simulate.policy_file import PolicyChoice, dump_policy, load_policy, policy_of
 from scaler.simulate.search_space import knobs_of
 from scaler.simulate.tune import (
     ENDED,
@@ -61,19 +64,36 @@ def run_tune(options: TuneOptions) -> int:
         policies = options.grid.policies
         if len(policies) != 1:
             raise ValueError(f"one policy is tuned at a time, not {len(policies)}")
-        text = None if options.fleet is None else read_bytes(options.fleet).decode()
+        fleet = None if options.fleet is None else (read_bytes(options.fleet), options.fleet)
         policy = load_policy(policies[0])
-        if text is not None:
-            fleet_with(policy, text, options.fleet)  # before hours of work, not after
+        _written(policy, fleet, options.out)  # before hours of work, not after
+        _warn_of_own_numbers(policy, fleet)
         open_storage(options.storage)
         answer, found = _tuned(options, policy)
-        written = dump_policy(found.policy) if text is None else fleet_with(found.policy, text, options.fleet)
-        options.out.write_text(_heading(answer) + written, encoding="utf-8")
+        options.out.write_bytes((_heading(answer) + _written(found.policy, fleet, options.out)).encode())
     except (ConfigError, TraceError, ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
     print(json.dumps(answer, indent=1, allow_nan=False) if options.as_json else _for_people(answer))
     return 0
+
+
+def _written(policy: PolicyChoice, fleet: tuple[bytes, Path] | None, out: Path) -> str:
+    """The policy, or the fleet with it, under an empty line that keeps its own first comment apart."""
+    return dump_policy(policy) if fleet is None else "\n" + fleet_with(policy, *fleet, out)
+
+
+def _warn_of_own_numbers(policy: PolicyChoice, fleet: tuple[bytes, Path] | None) -> None:
+    """A fleet's numbers are neither started from nor judged unless the policy is taken from its file."""
+    if fleet is None:
+        return
+    data, file = fleet
+    own = policy_of(only_fleet(parse_fleets(data, file), file))
+    if own.sizing.name == policy.sizing.name and (own.sizing, own.placement) != (policy.sizing, policy.placement):
+        print(
+            f"{file}: its own numbers for {own.sizing.name} are not those started from (--policy {file} takes them)",
+            file=sys.stderr,
+        )
 
 
 def _tuned(options: TuneOptions, policy: PolicyChoice) -> tuple[dict[str, Any], Found]:
@@ -98,11 +118,14 @@ def _tuned(options: TuneOptions, policy: PolicyChoice) -> tuple[dict[str, Any], 
         )
         found = _search(search, options, at_work)
         judged = _judged({"start": policy, "tuned": found.policy}, bounds, options, at_work)
+    if _mean(judged["tuned"], training) >= _mean(judged["start"], training):
+        found = replace(found, policy=policy)
+        judged["tuned"] = judged["start"]
     ratios = {
         split: {who: _mean(judged[who], places) for who in judged}
         for split, places in (("train", training), ("test", testing))
     }
-    return _answer(options, search, found, ratios), found
+    return _answer(options, search, found, ratios, gain_of(judged["start"], judged["tuned"], training, testing)), found
 
 
 def _testing(grid: Grid) -> tuple[Place, ...]:
@@ -168,7 +191,9 @@ def _work(search: Search, url: str, worker: int, store: Path | None) -> None:
     optimize(new_study(search, open_storage(url), worker), search, store)
 
 
-def _answer(options: TuneOptions, search: Search, found: Found, ratios: dict[str, dict[str, float]]) -> dict[str, Any]:
+def _answer(
+    options: TuneOptions, search: Search, found: Found, ratios: Mapping[str, Mapping[str, float]], gain: Gain
+) -> dict[str, Any]:
     grid = options.grid
     values = {knob.name: _value_of(found.policy, knob.part, knob.field) for knob in knobs_of(found.policy)}
     return {
@@ -184,6 +209,9 @@ def _answer(options: TuneOptions, search: Search, found: Found, ratios: dict[str
         "train_ratio_tuned": ratios["train"]["tuned"],
         "test_ratio_start": ratios["test"]["start"],
         "test_ratio_tuned": ratios["test"]["tuned"],
+        "verdict": gain.verdict,
+        "train_gain": gain.train,
+        **gain.test.to_json("test_gain"),
         "params": values,
         "out": str(options.out),
     }
@@ -194,20 +222,40 @@ def _value_of(policy: PolicyChoice, part: str, field: str) -> Any:
     return getattr(spec.params, field)
 
 
+_VERDICTS = {
+    Verdict.GAIN: "A gain on windows that the search did not see: these numbers are better than those it started from.",
+    Verdict.CHANCE: "No gain on windows that the search did not see (the interval holds 0): those it started from are as good.",
+    Verdict.LOSS: "A loss on windows that the search did not see, beyond chance: keep the numbers it started from.",
+    Verdict.TOO_FEW: (
+        f"Fewer than {LEAST_WINDOWS} windows that the search did not see show no gain: those it started from may be as good. "
+        "Take more windows (--windows), a longer trace, or several."
+    ),
+    Verdict.UNCHANGED: "No gain: the search found nothing better than the numbers it started from, and these are they.",
+}
+"""What a search came to, in a sentence."""
+
+
 def _heading(answer: Mapping[str, Any]) -> str:
     """What a reader of the file wants to know, as YAML comments."""
     lines = (
         f"Found by `headrace tune`: {answer['policy']} on {', '.join(answer['scenarios'])}.",
         f"Capacity: {', '.join(answer['traces']) or 'generated'}.",
         f"{answer['trials']} trials of {answer['windows']} windows a trace, {answer['seeds']} seeds.",
-        f"Cost over the clairvoyant bound, mean: training {_shown(answer, 'train')}, other windows {_shown(answer, 'test')}.",
+        f"Cost over the clairvoyant bound, mean over training windows: {_shown(answer, 'train')}.",
+        f"Over windows that the search did not see: {_shown(answer, 'test')}{_interval_shown(answer)}.",
+        _VERDICTS[answer["verdict"]],
     )
     return "".join(f"# {line}\n" for line in lines)
 
 
 def _shown(answer: Mapping[str, Any], split: str) -> str:
     before, after = answer[f"{split}_ratio_start"], answer[f"{split}_ratio_tuned"]
-    return f"{before:.4f} before, {after:.4f} after"
+    return f"{before:.4f} before, {after:.4f} after, gain {answer[f'{split}_gain']:+.4f}"
+
+
+def _interval_shown(answer: Mapping[str, Any]) -> str:
+    low, high = answer["test_gain_low"], answer["test_gain_high"]
+    return "" if low is None else f" (95 % interval {low:+.4f} to {high:+.4f})"
 
 
 def _for_people(answer: Mapping[str, Any]) -> str:
