@@ -1,6 +1,7 @@
 """`headrace doctor -f`: one machine, with and without a controller, whole and broken in one place each."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from scaler.commands.doctor_checks.local_world import LocalWorld
 from scaler.commands.explain import explain_decisions
 from scaler.config.last_good import load_at_start, save_last_good
 from scaler.ledger.registry import open_ledger
+from scaler.ledger.sqlite import open_path
 from scaler.model.work import ReleaseReason
 from scaler.runtime.daemon import state_files
 from scaler.runtime.status import status_json
@@ -164,6 +166,47 @@ def test_units_that_failed_for_good_are_told(place: Place) -> None:
     found = lines(doctor(place, "--json"))
     assert level(found, "dead letters") == "warn"
     assert "boom" in said(found, "dead letters")
+
+
+def test_workers_that_never_came_that_fell_silent_and_that_ended_are_told_apart(place: Place) -> None:
+    now_s = [time.time() - 3 * 3600.0]
+    ledger = open_path(place.folder / "ledger.db", "fleet", now_s=lambda: now_s[0])
+    ledger.configure(settings())
+    ledger.put_units(groups(1))
+    told = [lines(doctor(place, "--json"))["workers"]]
+    ledger.register(identity("w1"))
+    ledger.register(identity("w2"))
+    told.append(lines(doctor(place, "--json"))["workers"])
+    for worker in ("w1", "w2"):
+        ledger.release_worker(worker, ReleaseReason.DRAIN)
+    told.append(lines(doctor(place, "--json"))["workers"])
+    now_s[0] = time.time() - 1800.0
+    ledger.register(identity("w3"))
+    ledger.release_worker("w3", ReleaseReason.DRAIN)
+    told.append(lines(doctor(place, "--json"))["workers"])
+    ledger.close()
+
+    assert [line[0] for line in told] == ["warn"] * 4
+    assert [line[1] for line in told] == [
+        "none has registered with the ledger",
+        "none is heard: 2 silent, the last for 3h",
+        "none is left: all ended more than an hour ago",
+        "none is left: 1 ended within the last hour, the last 30m ago",
+    ]
+
+
+def test_on_valkey_too_workers_that_ended_were_there(place: Place) -> None:
+    with valkey_server() as server:
+        changed(place, ledger={"type": "valkey", "url": server.url})
+        ledger = open_ledger(server.url, "fleet")
+        ledger.configure(settings())
+        never = said(lines(doctor(place, "--json")), "workers")
+        ledger.register(identity("w1"))
+        ledger.release_worker("w1", ReleaseReason.DRAIN)
+        ended = said(lines(doctor(place, "--json")), "workers")
+        ledger.close()
+    assert never == "none has registered with the ledger"
+    assert ended.startswith("none is left: 1 ended within the last hour, the last ")
 
 
 def test_a_job_that_nobody_opened_is_no_fault(place: Place) -> None:
