@@ -105,6 +105,17 @@ def test_a_controller_of_another_fleet_at_the_same_address(place: Place, tmp_pat
     assert "the controller there is of fleet fleet, not of other" in result.stdout
 
 
+def test_a_controller_of_this_fleet_from_another_file_is_told(place: Place) -> None:
+    place.start().wait_for_ready(2)
+    copy = Place(place.folder / "tuned")
+    copy.folder.mkdir()
+    copy.write_text(place.file.read_text())
+    found = lines(doctor(copy, "--json"))
+    assert said(found, "controller (") == "none runs"
+    assert any("started with another file" in line[1] for line in found.values())
+    assert not any("started with another file" in line[1] for line in lines(doctor(place, "--json")).values())
+
+
 @pytest.mark.parametrize(
     ("code", "text"),
     [(200, "<html>hello</html>"), (404, "none"), (200, '{"leading": true}'), (200, "[]"), (200, '{"fleets": 3}')],
@@ -153,6 +164,15 @@ def test_a_ledger_without_its_folder_and_one_that_is_something_else(place: Place
     result = doctor(place, "--json")
     assert result.exit_code == 1
     assert level(lines(result), "job fleet in") == "fail"
+
+
+@pytest.mark.parametrize(("state_dir", "told"), [("new/cloud", "warn"), ("new", "warn"), ("newer", "fail")])
+def test_a_folder_that_a_local_pool_makes_need_not_be_there(place: Place, state_dir: str, told: str) -> None:
+    body = yaml.safe_load(place.file.read_text())
+    body["spec"]["ledger"] = {"type": "sqlite", "path": "new/ledger.db"}
+    body["spec"]["stages"][0]["pools"][0]["provider"]["stateDir"] = state_dir
+    place.write_text(yaml.safe_dump(body))
+    assert level(lines(doctor(place, "--json")), "ledger's store") == told
 
 
 def test_units_that_failed_for_good_are_told(place: Place) -> None:

@@ -6,10 +6,11 @@ Valkey the functions that read are loaded first where this version's are missing
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from scaler.commands.doctor_checks.base import Line, fail, not_looked, ok, warn
 from scaler.commands.doctor_checks.stores import look_at, shown
-from scaler.config.convert import ledger_url, settings_of
+from scaler.config.convert import ledger_url, local_providers, settings_of
 from scaler.config.faults import ConfigError
 from scaler.config.schema import RolloutFleet
 from scaler.ledger.contract import DeadLetter, Ledger, LedgerError, LedgerRefused
@@ -35,7 +36,7 @@ async def ledger_lines(fleet: RolloutFleet, clock: Clock) -> Sequence[Line]:
         url = ledger_url(fleet)
     except ConfigError as error:
         return [not_looked("ledger", str(error), "look from where that file is: in the controller's pod")]
-    store = await asyncio.to_thread(look_at, url)
+    store = await asyncio.to_thread(look_at, url, _made_at_start(fleet))
     lines = [store]
     if store.remedy:
         return lines
@@ -57,6 +58,12 @@ async def ledger_lines(fleet: RolloutFleet, clock: Clock) -> Sequence[Line]:
         ]
     finally:
         thread.close()
+
+
+def _made_at_start(fleet: RolloutFleet) -> frozenset[Path]:
+    """The folders of local pools and all above them: an actor makes its own before it does anything."""
+    roots = [Path(provider.state_dir) for provider in local_providers(fleet).values()]
+    return frozenset(folder for root in roots for folder in (root, *root.parents))
 
 
 def _away(url: str, job: str, error: LedgerError) -> Line:
