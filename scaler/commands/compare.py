@@ -90,6 +90,8 @@ def needs_folder(file: Path | None) -> None:
     """`ValueError` where a file could not be written after hours of work."""
     if file is not None and not file.resolve().parent.is_dir():
         raise ValueError(f"{file}: there is no folder {file.parent} to write it into")
+    if file is not None and file.is_dir():
+        raise ValueError(f"{file}: is a folder; name a file in it")
 
 
 def load_policies(names: Sequence[str]) -> tuple[PolicyChoice, ...]:

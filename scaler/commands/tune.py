@@ -3,7 +3,7 @@
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +23,8 @@ from scaler.simulate.compare import NO_BOUND, judges
 from scaler.simulate.fleet_file import fleet_with
 from scaler.simulate.gain import Gain, Verdict, gain_of
 from scaler.simulate.jobs import Job, Place
-from scaler.simulate.policy_file import PolicyChoice, dump_policy, load_policy, policy_of
+from scaler.simulate.loading import load_scenario
+from scaler.simulate.policy_file import PolicyChoice, dump_policy, load_policy, policy_of, with_unsaid_of
 from scaler.simulate.search_space import knobs_of
 from scaler.simulate.tune import (
     ENDED,
@@ -65,9 +66,8 @@ def run_tune(options: TuneOptions) -> int:
         if len(policies) != 1:
             raise ValueError(f"one policy is tuned at a time, not {len(policies)}")
         fleet = None if options.fleet is None else (read_bytes(options.fleet), options.fleet)
-        policy = load_policy(policies[0])
+        policy = _start(load_policy(policies[0]), fleet)
         _written(policy, fleet, options.out)  # before hours of work, not after
-        _warn_of_own_numbers(policy, fleet)
         open_storage(options.storage)
         answer, found = _tuned(options, policy)
         options.out.write_bytes((_heading(answer) + _written(found.policy, fleet, options.out)).encode())
@@ -83,17 +83,20 @@ def _written(policy: PolicyChoice, fleet: tuple[bytes, Path] | None, out: Path) 
     return dump_policy(policy) if fleet is None else "\n" + fleet_with(policy, *fleet, out)
 
 
-def _warn_of_own_numbers(policy: PolicyChoice, fleet: tuple[bytes, Path] | None) -> None:
-    """A fleet's numbers are neither started from nor judged unless the policy is taken from its file."""
+def _start(policy: PolicyChoice, fleet: tuple[bytes, Path] | None) -> PolicyChoice:
+    """The policy to start from; the fleet it is for may know what it leaves unsaid, as the trainer's cost.
+
+    Other numbers of the fleet's own are neither started from nor judged, and a person is told.
+    """
     if fleet is None:
-        return
+        return policy
     data, file = fleet
     own = policy_of(only_fleet(parse_fleets(data, file), file))
-    if own.sizing.name == policy.sizing.name and (own.sizing, own.placement) != (policy.sizing, policy.placement):
-        print(
-            f"{file}: its own numbers for {own.sizing.name} are not those started from (--policy {file} takes them)",
-            file=sys.stderr,
-        )
+    start = with_unsaid_of(policy, own)
+    if own.sizing.name == start.sizing.name and (own.sizing, own.placement) != (start.sizing, start.placement):
+        what = f"its own numbers for {own.sizing.name} are not those started from"
+        print(f"{file}: {what} (--policy {file} takes them)", file=sys.stderr)
+    return start
 
 
 def _tuned(options: TuneOptions, policy: PolicyChoice) -> tuple[dict[str, Any], Found]:
@@ -213,8 +216,16 @@ def _answer(
         "train_gain": gain.train,
         **gain.test.to_json("test_gain"),
         "params": values,
+        "unsaid_trainer_usd_per_h": _trainer_usd_per_h(found.policy, grid),
         "out": str(options.out),
     }
+
+
+def _trainer_usd_per_h(policy: PolicyChoice, grid: Grid) -> list[float]:
+    """What the simulator took for the trainer's cost in each scenario, where the policy weighs it and names none."""
+    if getattr(policy.sizing.params, "trainer_usd_per_h", 0.0) is not None:
+        return []
+    return sorted({load_scenario(scenario).spec.trainer.usd_per_h for scenario in grid.scenarios})
 
 
 def _value_of(policy: PolicyChoice, part: str, field: str) -> Any:
@@ -244,8 +255,16 @@ def _heading(answer: Mapping[str, Any]) -> str:
         f"Cost over the clairvoyant bound, mean over training windows: {_shown(answer, 'train')}.",
         f"Over windows that the search did not see: {_shown(answer, 'test')}{_interval_shown(answer)}.",
         _VERDICTS[answer["verdict"]],
+        *_unsaid(answer),
     )
     return "".join(f"# {line}\n" for line in lines)
+
+
+def _unsaid(answer: Mapping[str, Any]) -> Iterator[str]:
+    """A run would guess what the simulator knew."""
+    if costs := answer["unsaid_trainer_usd_per_h"]:
+        amounts = " and ".join(f"{usd:.2f}" for usd in costs)
+        yield f"The simulated trainer costs {amounts} USD/h; name your trainers' cost as trainerUsdPerH, or a run guesses it."
 
 
 def _shown(answer: Mapping[str, Any], split: str) -> str:

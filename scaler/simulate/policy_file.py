@@ -74,6 +74,25 @@ def policy_of(fleet: RolloutFleet, name: str = "fleet") -> PolicyChoice:
     return PolicyChoice(name=name, sizing=stage.sizing, placement=stage.placement)
 
 
+def with_unsaid_of(choice: PolicyChoice, other: PolicyChoice) -> PolicyChoice:
+    """The choice; what it leaves unsaid (None) the other says, of the sizing or placement policy that both have."""
+    return dataclasses.replace(
+        choice,
+        sizing=_with_unsaid_of(choice.sizing, other.sizing),
+        placement=_with_unsaid_of(choice.placement, other.placement),
+    )
+
+
+def _with_unsaid_of(spec: PolicySpec, other: PolicySpec) -> PolicySpec:
+    if spec.name != other.name:
+        return spec
+    params: Any = spec.params
+    unsaid = [field.name for field in dataclasses.fields(params) if getattr(params, field.name) is None]
+    return PolicySpec(
+        name=spec.name, params=dataclasses.replace(params, **{name: getattr(other.params, name) for name in unsaid})
+    )
+
+
 def dump_policy(choice: PolicyChoice) -> str:
     """The YAML that `load_policy` reads as this choice."""
     parts = {"policy": _form(choice.sizing), "placement": _form(choice.placement)}

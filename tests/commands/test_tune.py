@@ -10,12 +10,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from policies import marginal_value
 from scaler.cli import app
 from scaler.commands import processes
 from scaler.config.loader import load_fleet
 from scaler.simulate import tune as search
 from scaler.simulate.jobs import Job
-from scaler.simulate.policy_file import load_policy
+from scaler.simulate.policy_file import load_policy, policy_of
 from tests.builders.comparisons import a_trace_file, an_optimum, some_figures
 from tests.builders.fleet_yaml import a_fleet, a_stage
 from tests.builders.free_trainer import a_free_trainer
@@ -76,6 +77,25 @@ def test_in_another_folder_the_fleet_has_the_same_files(tmp_path: Path) -> None:
     before, after = load_fleet(fleet), load_fleet(tmp_path / "out.yaml")
     assert after.spec.ledger == before.spec.ledger
     assert after.spec.stages[0].pools == before.spec.stages[0].pools
+
+
+def test_what_the_policy_leaves_unsaid_and_the_fleet_says_stays(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.yaml"
+    stage = a_stage(policy={"type": "marginal_value", "trainerUsdPerH": "50.00"})
+    fleet.write_text(yaml.safe_dump(a_fleet(stages=[stage])), encoding="utf-8")
+    answer = _json(tmp_path, "--fleet", str(fleet), "--policy", "marginal_value")
+
+    params = policy_of(load_fleet(tmp_path / "out.yaml")).sizing.params
+    assert isinstance(params, marginal_value.Params)
+    assert params.trainer_usd_per_h == 50.0
+    assert answer["unsaid_trainer_usd_per_h"] == []
+
+
+def test_a_trainers_cost_that_only_the_simulator_knew_is_told(tmp_path: Path) -> None:
+    answer = _json(tmp_path, "--policy", "marginal_value", "--trials", "1")
+
+    assert answer["unsaid_trainer_usd_per_h"] == [60.0]
+    assert "# The simulated trainer costs 60.00 USD/h; name your" in (tmp_path / "out.yaml").read_text(encoding="utf-8")
 
 
 def test_numbers_of_the_fleets_own_that_are_not_started_from_are_told(tmp_path: Path) -> None:
@@ -164,6 +184,7 @@ def test_a_gain_is_one_where_the_search_did_not_look(
         (["--storage", "nonsense:"], "cannot be opened"),
         (["--fleet", "missing.yaml"], "missing.yaml"),
         (["--out", "no/such/folder/out.yaml"], "there is no folder no/such/folder"),
+        (["--out", "."], "is a folder; name a file in it"),
         (["--trace", "missing.csv"], "missing.csv"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
