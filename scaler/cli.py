@@ -378,7 +378,11 @@ def tune(
         str | None, typer.Option(help="Share the search: journal:FILE, sqlite:///FILE or another database.")
     ] = None,
     fleet: Annotated[
-        Path | None, typer.Option(help="RolloutFleet YAML to put the policy into.", readable=False)
+        Path | None,
+        typer.Option(
+            help="RolloutFleet YAML to put the policy into; comments stay, and for another folder paths are written out.",
+            readable=False,
+        ),
     ] = None,
     ignore_dips: DipsFlag = False,
     jobs: JobsOption = 1,
@@ -386,7 +390,7 @@ def tune(
     store: StoreOption = None,
     json: JsonFlag = False,
 ) -> None:
-    """Search a policy's parameters on the first 60 % of each trace, and judge them on the rest."""
+    """Search a policy's parameters on the first 60 % of each trace, and judge on the rest whether they are any better."""
     from scaler.commands.compare import grid_of
     from scaler.commands.processes import default_store
     from scaler.commands.tune import TuneOptions, run_tune

@@ -127,7 +127,7 @@ def _about(found: ScenarioFile) -> dict[str, object]:
         "description": found.document.metadata.description,
         "balance_replicas": spec.balance_replicas,
         "ceiling": spec.guard_rails.ceiling,
-        "trainer_usd_per_h": spec.trainer.nodes * spec.trainer.node_usd_per_h,
+        "trainer_usd_per_h": spec.trainer.usd_per_h,
         "spot_usd_per_h": spec.spot.price_usd_per_h * spec.replica.nodes,
         "on_demand_usd_per_h": spec.on_demand.price_usd_per_h * spec.replica.nodes,
     }

@@ -3,7 +3,7 @@
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,11 +18,15 @@ from scaler.commands.processes import Workers, bar, workers
 from scaler.commands.tables import table_of
 from scaler.commands.worlds import WRONG_INPUT, line_of
 from scaler.config.faults import ConfigError
+from scaler.config.loader import only_fleet, parse_fleets
 from scaler.config.yaml_text import read_bytes
+from scaler.simulate.bootstrap import LEAST_WINDOWS
 from scaler.simulate.compare import NO_BOUND, judges
 from scaler.simulate.fleet_file import fleet_with
+from scaler.simulate.gain import Gain, Verdict, gain_of
 from scaler.simulate.jobs import Job, Place
-from scaler.simulate.policy_file import PolicyChoice, dump_policy, load_policy
+from scaler.simulate.loading import load_scenario
+from scaler.simulate.policy_file import PolicyChoice, dump_policy, load_policy, policy_of, with_unsaid_of
 from scaler.simulate.search_space import knobs_of
 from scaler.simulate.tune import (
     ENDED,
@@ -66,19 +70,38 @@ def run_tune(options: TuneOptions) -> int:
         policies = options.grid.policies
         if len(policies) != 1:
             raise ValueError(f"one policy is tuned at a time, not {len(policies)}")
-        text = None if options.fleet is None else read_bytes(options.fleet).decode()
-        policy = load_policy(policies[0])
-        if text is not None:
-            fleet_with(policy, text, options.fleet)  # before hours of work, not after
+        fleet = None if options.fleet is None else (read_bytes(options.fleet), options.fleet)
+        policy = _start(load_policy(policies[0]), fleet)
+        _written(policy, fleet, options.out)  # before hours of work, not after
         open_storage(options.storage)
         answer, found = _tuned(options, policy)
-        written = dump_policy(found.policy) if text is None else fleet_with(found.policy, text, options.fleet)
-        write_text(options.out, _heading(answer) + written)
+        write_text(options.out, _heading(answer) + _written(found.policy, fleet, options.out))
     except (ConfigError, TraceError, OutputError, ValueError, OSError) as error:
         print(line_of(error), file=sys.stderr)
         return WRONG_INPUT
     print(json.dumps(answer, indent=1, allow_nan=False) if options.as_json else _for_people(answer))
     return 0
+
+
+def _written(policy: PolicyChoice, fleet: tuple[bytes, Path] | None, out: Path) -> str:
+    """The policy, or the fleet with it, under an empty line that keeps its own first comment apart."""
+    return dump_policy(policy) if fleet is None else "\n" + fleet_with(policy, *fleet, out)
+
+
+def _start(policy: PolicyChoice, fleet: tuple[bytes, Path] | None) -> PolicyChoice:
+    """The policy to start from; the fleet it is for may know what it leaves unsaid, as the trainer's cost.
+
+    Other numbers of the fleet's own are neither started from nor judged, and a person is told.
+    """
+    if fleet is None:
+        return policy
+    data, file = fleet
+    own = policy_of(only_fleet(parse_fleets(data, file), file))
+    start = with_unsaid_of(policy, own)
+    if own.sizing.name == start.sizing.name and (own.sizing, own.placement) != (start.sizing, start.placement):
+        what = f"its own numbers for {own.sizing.name} are not those started from"
+        print(f"{file}: {what} (--policy {file} takes them)", file=sys.stderr)
+    return start
 
 
 def _tuned(options: TuneOptions, policy: PolicyChoice) -> tuple[dict[str, Any], Found]:
@@ -103,11 +126,14 @@ def _tuned(options: TuneOptions, policy: PolicyChoice) -> tuple[dict[str, Any], 
         )
         found = _search(search, options, at_work)
         judged = _judged({"start": policy, "tuned": found.policy}, bounds, options, at_work)
+    if _mean(judged["tuned"], training) >= _mean(judged["start"], training):
+        found = replace(found, policy=policy)
+        judged["tuned"] = judged["start"]
     ratios = {
         split: {who: _mean(judged[who], places) for who in judged}
         for split, places in (("train", training), ("test", testing))
     }
-    return _answer(options, search, found, ratios), found
+    return _answer(options, search, found, ratios, gain_of(judged["start"], judged["tuned"], training, testing)), found
 
 
 def _testing(grid: Grid) -> tuple[Place, ...]:
@@ -173,7 +199,9 @@ def _work(search: Search, url: str, worker: int, store: Path | None) -> None:
     optimize(new_study(search, open_storage(url), worker), search, store)
 
 
-def _answer(options: TuneOptions, search: Search, found: Found, ratios: dict[str, dict[str, float]]) -> dict[str, Any]:
+def _answer(
+    options: TuneOptions, search: Search, found: Found, ratios: Mapping[str, Mapping[str, float]], gain: Gain
+) -> dict[str, Any]:
     grid = options.grid
     values = {knob.name: _value_of(found.policy, knob.part, knob.field) for knob in knobs_of(found.policy)}
     return {
@@ -189,14 +217,38 @@ def _answer(options: TuneOptions, search: Search, found: Found, ratios: dict[str
         "train_ratio_tuned": ratios["train"]["tuned"],
         "test_ratio_start": ratios["test"]["start"],
         "test_ratio_tuned": ratios["test"]["tuned"],
+        "verdict": gain.verdict,
+        "train_gain": gain.train,
+        **gain.test.to_json("test_gain"),
         "params": values,
+        "unsaid_trainer_usd_per_h": _trainer_usd_per_h(found.policy, grid),
         "out": str(options.out),
     }
+
+
+def _trainer_usd_per_h(policy: PolicyChoice, grid: Grid) -> list[float]:
+    """What the simulator took for the trainer's cost in each scenario, where the policy weighs it and names none."""
+    if getattr(policy.sizing.params, "trainer_usd_per_h", 0.0) is not None:
+        return []
+    return sorted({load_scenario(scenario).spec.trainer.usd_per_h for scenario in grid.scenarios})
 
 
 def _value_of(policy: PolicyChoice, part: str, field: str) -> Any:
     spec = policy.sizing if part == "policy" else policy.placement
     return getattr(spec.params, field)
+
+
+_VERDICTS = {
+    Verdict.GAIN: "A gain on windows that the search did not see: these numbers are better than those it started from.",
+    Verdict.CHANCE: "No gain on windows that the search did not see (the interval holds 0): those it started from are as good.",
+    Verdict.LOSS: "A loss on windows that the search did not see, beyond chance: keep the numbers it started from.",
+    Verdict.TOO_FEW: (
+        f"Fewer than {LEAST_WINDOWS} windows that the search did not see show no gain: those it started from may be as good. "
+        "Take more windows (--windows), a longer trace, or several."
+    ),
+    Verdict.UNCHANGED: "No gain: the search found nothing better than the numbers it started from, and these are they.",
+}
+"""What a search came to, in a sentence."""
 
 
 def _heading(answer: Mapping[str, Any]) -> str:
@@ -205,14 +257,29 @@ def _heading(answer: Mapping[str, Any]) -> str:
         f"Found by `headrace tune`: {answer['policy']} on {', '.join(answer['scenarios'])}.",
         f"Capacity: {', '.join(answer['traces']) or 'generated'}.",
         f"{answer['trials']} trials of {answer['windows']} windows a trace, {answer['seeds']} seeds.",
-        f"Cost over the clairvoyant bound, mean: training {_shown(answer, 'train')}, other windows {_shown(answer, 'test')}.",
+        f"Cost over the clairvoyant bound, mean over training windows: {_shown(answer, 'train')}.",
+        f"Over windows that the search did not see: {_shown(answer, 'test')}{_interval_shown(answer)}.",
+        _VERDICTS[answer["verdict"]],
+        *_unsaid(answer),
     )
     return "".join(f"# {line}\n" for line in lines)
 
 
+def _unsaid(answer: Mapping[str, Any]) -> Iterator[str]:
+    """A run would guess what the simulator knew."""
+    if costs := answer["unsaid_trainer_usd_per_h"]:
+        amounts = " and ".join(f"{usd:.2f}" for usd in costs)
+        yield f"The simulated trainer costs {amounts} USD/h; name your trainers' cost as trainerUsdPerH, or a run guesses it."
+
+
 def _shown(answer: Mapping[str, Any], split: str) -> str:
     before, after = answer[f"{split}_ratio_start"], answer[f"{split}_ratio_tuned"]
-    return f"{before:.4f} before, {after:.4f} after"
+    return f"{before:.4f} before, {after:.4f} after, gain {answer[f'{split}_gain']:+.4f}"
+
+
+def _interval_shown(answer: Mapping[str, Any]) -> str:
+    low, high = answer["test_gain_low"], answer["test_gain_high"]
+    return "" if low is None else f" (95 % interval {low:+.4f} to {high:+.4f})"
 
 
 def _for_people(answer: Mapping[str, Any]) -> str:

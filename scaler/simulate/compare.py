@@ -248,7 +248,7 @@ def _groups(rows: Sequence[Row], names: Sequence[str], baseline: str) -> Iterabl
 
 def _side_by_side(rows: Sequence[Row], names: Sequence[str], baseline: str, regime: str) -> Iterable[Group]:
     by_name = {name: [row for row in rows if row.policy == name] for name in (*names, OPTIMUM)}
-    drawn = draws(*_blocks(by_name[baseline]))
+    drawn = draws(*blocks_of([row.place for row in by_name[baseline]]))
     base = by_name[baseline]
     for name, mine in by_name.items():
         yield Group(
@@ -291,18 +291,18 @@ def _gap_share(
     return Estimate(value=sum(closed) / sum(gap), interval=interval(ratio_of(closed, gap), drawn))
 
 
-def _blocks(rows: Sequence[Row]) -> tuple[list[int], int]:
-    """Windows of each trace, and how many make a block."""
-    traces = [list(group) for _, group in groupby(rows, key=lambda row: row.place.trace)]
-    return [len(windows) for windows in traces], block_windows(len(rows), max(map(_overlapping, traces)))
+def blocks_of(places: Sequence[Place]) -> tuple[list[int], int]:
+    """How many places each trace has, and how many make a block; `places`: those of a trace together, in order of time."""
+    traces = [list(group) for _, group in groupby(places, key=lambda place: place.trace)]
+    return [len(windows) for windows in traces], block_windows(len(places), max(map(_overlapping, traces)))
 
 
-def _overlapping(windows: Sequence[Row]) -> int:
+def _overlapping(windows: Sequence[Place]) -> int:
     """How many windows of a trace cover the same moment at most, by the first one's length."""
-    if windows[0].place.trace is None:  # each has a capacity of its own
+    first = windows[0]
+    if first.trace is None:  # each has a capacity of its own
         return 1
-    first = windows[0].place
-    return sum(first.start_h <= row.place.start_h < first.start_h + first.hours - 1e-9 for row in windows)
+    return sum(first.start_h <= place.start_h < first.start_h + first.hours - 1e-9 for place in windows)
 
 
 def jsonable(entries: Mapping[str, Any]) -> dict[str, Any]:

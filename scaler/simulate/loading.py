@@ -179,9 +179,7 @@ def _scenario(
         name=document.metadata.name,
         fleet=_fleet(document, policy, rollout, services),
         job=settings_of(spec.job),
-        trainer=TrainerModel(
-            usd_per_h=_trainer_usd_per_h(spec), train_s=spec.train_s, publish_s=spec.trainer.publish_s
-        ),
+        trainer=TrainerModel(usd_per_h=spec.trainer.usd_per_h, train_s=spec.train_s, publish_s=spec.trainer.publish_s),
         generation=_generation(spec),
         launch=_launch(spec),
         notices=NoticeModel(**dict(spec.notices)),
@@ -194,10 +192,6 @@ def _scenario(
         services=tuple(service_stage(service) for service in spec.services),
         metadata=metadata,
     )
-
-
-def _trainer_usd_per_h(spec: Spec) -> float:
-    return spec.trainer.nodes * spec.trainer.node_usd_per_h
 
 
 def _generation(spec: Spec) -> GenerationModel:
@@ -236,7 +230,7 @@ def _fleet(
     rails = _rails(spec, rollout)
     first = StageSpec(
         name=ROLLOUT,
-        sizing=_with_trainer_cost(policy.sizing, _trainer_usd_per_h(spec)),
+        sizing=_with_trainer_cost(policy.sizing, spec.trainer.usd_per_h),
         placement=policy.placement,
         guard_rails=rails,
         pools=_pools(spec, rollout),

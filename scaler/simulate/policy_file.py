@@ -25,7 +25,7 @@ from scaler.config.faults import ConfigError, Fault, shown
 from scaler.config.json_schema import json_schema_of
 from scaler.config.loader import only_fleet, parse_fleets
 from scaler.config.policy_models import policy_model
-from scaler.config.schema import KIND
+from scaler.config.schema import KIND, RolloutFleet
 from scaler.config.stage import DEFAULT_PLACEMENT, PlacementPolicy, SizingPolicy, StageName
 from scaler.config.yaml_model import YamlModel
 from scaler.config.yaml_text import Document, read_bytes, read_documents
@@ -68,6 +68,31 @@ def load_policy(name_or_path: str) -> PolicyChoice:
     raise ConfigError([Fault(file=name_or_path, message="no policy, preset or file of that name", remedy=remedy)])
 
 
+def policy_of(fleet: RolloutFleet, name: str = "fleet") -> PolicyChoice:
+    """That of the fleet's rollout stage."""
+    stage = next(stage for stage in to_spec(fleet).stages if stage.name == StageName.ROLLOUT)
+    return PolicyChoice(name=name, sizing=stage.sizing, placement=stage.placement)
+
+
+def with_unsaid_of(choice: PolicyChoice, other: PolicyChoice) -> PolicyChoice:
+    """The choice; what it leaves unsaid (None) the other says, of the sizing or placement policy that both have."""
+    return dataclasses.replace(
+        choice,
+        sizing=_with_unsaid_of(choice.sizing, other.sizing),
+        placement=_with_unsaid_of(choice.placement, other.placement),
+    )
+
+
+def _with_unsaid_of(spec: PolicySpec, other: PolicySpec) -> PolicySpec:
+    if spec.name != other.name:
+        return spec
+    params: Any = spec.params
+    unsaid = [field.name for field in dataclasses.fields(params) if getattr(params, field.name) is None]
+    return PolicySpec(
+        name=spec.name, params=dataclasses.replace(params, **{name: getattr(other.params, name) for name in unsaid})
+    )
+
+
 def dump_policy(choice: PolicyChoice) -> str:
     """The YAML that `load_policy` reads as this choice."""
     parts = {"policy": _form(choice.sizing), "placement": _form(choice.placement)}
@@ -88,9 +113,7 @@ def _presets() -> dict[str, Traversable]:
 def _in_file(name: str, data: bytes, source: Path) -> PolicyChoice:
     documents = read_documents(data, source, _EXAMPLE)
     if any(isinstance(found.value, dict) and found.value.get("kind") == KIND for found in documents):
-        fleet = only_fleet(parse_fleets(data, source), source)
-        stage = next(stage for stage in to_spec(fleet).stages if stage.name == StageName.ROLLOUT)
-        return PolicyChoice(name=name, sizing=stage.sizing, placement=stage.placement)
+        return policy_of(only_fleet(parse_fleets(data, source), source), name)
     if len(documents) != 1:
         fault = Fault(file=str(source), message=f"holds {len(documents)} documents", remedy="keep one policy a file")
         raise ConfigError([fault])

@@ -40,6 +40,11 @@ class Trainer(YamlModel):
     publish_s: Duration = 0.0
     """Checkpoint and publication of one policy version; the trainer waits for it. Default 0s: part of the rate already."""
 
+    @property
+    def usd_per_h(self) -> float:
+        """Rent of all its nodes."""
+        return self.nodes * self.node_usd_per_h
+
 
 class Lengths(YamlModel):
     """How long units are: lognormal tokens around the mean that the goodput gives, cut at the bound."""

@@ -1,6 +1,7 @@
 """`headrace doctor -f`: one machine, with and without a controller, whole and broken in one place each."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from scaler.commands.doctor_checks.local_world import LocalWorld
 from scaler.commands.explain import explain_decisions
 from scaler.config.last_good import load_at_start, save_last_good
 from scaler.ledger.registry import open_ledger
+from scaler.ledger.sqlite import open_path
 from scaler.model.work import ReleaseReason
 from scaler.runtime.daemon import state_files
 from scaler.runtime.status import status_json
@@ -103,6 +105,17 @@ def test_a_controller_of_another_fleet_at_the_same_address(place: Place, tmp_pat
     assert "the controller there is of fleet fleet, not of other" in result.stdout
 
 
+def test_a_controller_of_this_fleet_from_another_file_is_told(place: Place) -> None:
+    place.start().wait_for_ready(2)
+    copy = Place(place.folder / "tuned")
+    copy.folder.mkdir()
+    copy.write_text(place.file.read_text())
+    found = lines(doctor(copy, "--json"))
+    assert said(found, "controller (") == "none runs"
+    assert any("started with another file" in line[1] for line in found.values())
+    assert not any("started with another file" in line[1] for line in lines(doctor(place, "--json")).values())
+
+
 @pytest.mark.parametrize(
     ("code", "text"),
     [(200, "<html>hello</html>"), (404, "none"), (200, '{"leading": true}'), (200, "[]"), (200, '{"fleets": 3}')],
@@ -153,6 +166,15 @@ def test_a_ledger_without_its_folder_and_one_that_is_something_else(place: Place
     assert level(lines(result), "job fleet in") == "fail"
 
 
+@pytest.mark.parametrize(("state_dir", "told"), [("new/cloud", "warn"), ("new", "warn"), ("newer", "fail")])
+def test_a_folder_that_a_local_pool_makes_need_not_be_there(place: Place, state_dir: str, told: str) -> None:
+    body = yaml.safe_load(place.file.read_text())
+    body["spec"]["ledger"] = {"type": "sqlite", "path": "new/ledger.db"}
+    body["spec"]["stages"][0]["pools"][0]["provider"]["stateDir"] = state_dir
+    place.write_text(yaml.safe_dump(body))
+    assert level(lines(doctor(place, "--json")), "ledger's store") == told
+
+
 def test_units_that_failed_for_good_are_told(place: Place) -> None:
     ledger = open_ledger(f"sqlite://{place.folder}/ledger.db", "fleet")
     ledger.configure(settings(unit_failure_limit=1))
@@ -164,6 +186,47 @@ def test_units_that_failed_for_good_are_told(place: Place) -> None:
     found = lines(doctor(place, "--json"))
     assert level(found, "dead letters") == "warn"
     assert "boom" in said(found, "dead letters")
+
+
+def test_workers_that_never_came_that_fell_silent_and_that_ended_are_told_apart(place: Place) -> None:
+    now_s = [time.time() - 3 * 3600.0]
+    ledger = open_path(place.folder / "ledger.db", "fleet", now_s=lambda: now_s[0])
+    ledger.configure(settings())
+    ledger.put_units(groups(1))
+    told = [lines(doctor(place, "--json"))["workers"]]
+    ledger.register(identity("w1"))
+    ledger.register(identity("w2"))
+    told.append(lines(doctor(place, "--json"))["workers"])
+    for worker in ("w1", "w2"):
+        ledger.release_worker(worker, ReleaseReason.DRAIN)
+    told.append(lines(doctor(place, "--json"))["workers"])
+    now_s[0] = time.time() - 1800.0
+    ledger.register(identity("w3"))
+    ledger.release_worker("w3", ReleaseReason.DRAIN)
+    told.append(lines(doctor(place, "--json"))["workers"])
+    ledger.close()
+
+    assert [line[0] for line in told] == ["warn"] * 4
+    assert [line[1] for line in told] == [
+        "none has registered with the ledger",
+        "none is heard: 2 silent, the last for 3h",
+        "none is left: all ended more than an hour ago",
+        "none is left: 1 ended within the last hour, the last 30m ago",
+    ]
+
+
+def test_on_valkey_too_workers_that_ended_were_there(place: Place) -> None:
+    with valkey_server() as server:
+        changed(place, ledger={"type": "valkey", "url": server.url})
+        ledger = open_ledger(server.url, "fleet")
+        ledger.configure(settings())
+        never = said(lines(doctor(place, "--json")), "workers")
+        ledger.register(identity("w1"))
+        ledger.release_worker("w1", ReleaseReason.DRAIN)
+        ended = said(lines(doctor(place, "--json")), "workers")
+        ledger.close()
+    assert never == "none has registered with the ledger"
+    assert ended.startswith("none is left: 1 ended within the last hour, the last ")
 
 
 def test_a_job_that_nobody_opened_is_no_fault(place: Place) -> None:

@@ -3,15 +3,21 @@
 import json
 import os
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from policies import marginal_value
 from scaler.cli import app
-from scaler.simulate.policy_file import load_policy
-from tests.builders.comparisons import a_trace_file
+from scaler.commands import processes
+from scaler.config.loader import load_fleet
+from scaler.simulate import tune as search
+from scaler.simulate.jobs import Job
+from scaler.simulate.policy_file import load_policy, policy_of
+from tests.builders.comparisons import a_trace_file, an_optimum, some_figures
 from tests.builders.fleet_yaml import a_fleet, a_stage
 from tests.builders.free_trainer import a_free_trainer
 
@@ -48,7 +54,8 @@ def test_what_is_found_is_written_as_a_policy_that_the_simulator_takes(tmp_path:
 
 def test_a_fleet_comes_back_whole_with_the_policy_in_it_and_is_valid(tmp_path: Path) -> None:
     fleet = tmp_path / "fleet.yaml"
-    fleet.write_text(yaml.safe_dump(a_fleet(stages=[a_stage(placement={"type": "cheapest_available"})])))
+    stage = a_stage(placement={"type": "cheapest_available"})
+    fleet.write_text("# ours\n" + yaml.safe_dump(a_fleet(stages=[stage])), encoding="utf-8")
     _json(tmp_path, "--fleet", str(fleet))
 
     before, after = (yaml.safe_load(path.read_text()) for path in (fleet, tmp_path / "out.yaml"))
@@ -57,7 +64,48 @@ def test_a_fleet_comes_back_whole_with_the_policy_in_it_and_is_valid(tmp_path: P
         for name in ("policy", "placement"):
             document["spec"]["stages"][0].pop(name, None)
     assert after == before
+    assert "\n\n# ours\n" in (tmp_path / "out.yaml").read_text(encoding="utf-8")
     assert CliRunner().invoke(app, ["validate", str(tmp_path / "out.yaml")]).exit_code == 0
+
+
+def test_in_another_folder_the_fleet_has_the_same_files(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    fleet = tmp_path / "jobs" / "fleet.yaml"
+    fleet.write_text(yaml.safe_dump(a_fleet()), encoding="utf-8")
+    _json(tmp_path, "--fleet", str(fleet))
+
+    before, after = load_fleet(fleet), load_fleet(tmp_path / "out.yaml")
+    assert after.spec.ledger == before.spec.ledger
+    assert after.spec.stages[0].pools == before.spec.stages[0].pools
+
+
+def test_what_the_policy_leaves_unsaid_and_the_fleet_says_stays(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.yaml"
+    stage = a_stage(policy={"type": "marginal_value", "trainerUsdPerH": "50.00"})
+    fleet.write_text(yaml.safe_dump(a_fleet(stages=[stage])), encoding="utf-8")
+    answer = _json(tmp_path, "--fleet", str(fleet), "--policy", "marginal_value")
+
+    params = policy_of(load_fleet(tmp_path / "out.yaml")).sizing.params
+    assert isinstance(params, marginal_value.Params)
+    assert params.trainer_usd_per_h == 50.0
+    assert answer["unsaid_trainer_usd_per_h"] == []
+
+
+def test_a_trainers_cost_that_only_the_simulator_knew_is_told(tmp_path: Path) -> None:
+    answer = _json(tmp_path, "--policy", "marginal_value", "--trials", "1")
+
+    assert answer["unsaid_trainer_usd_per_h"] == [60.0]
+    assert "# The simulated trainer costs 60.00 USD/h; name your" in (tmp_path / "out.yaml").read_text(encoding="utf-8")
+
+
+def test_numbers_of_the_fleets_own_that_are_not_started_from_are_told(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.yaml"
+    stage = a_stage(policy={"type": "buffer_band", "lowMark": 0.7})
+    fleet.write_text(yaml.safe_dump(a_fleet(stages=[stage])), encoding="utf-8")
+
+    assert "its own numbers for buffer_band" in _tune(tmp_path, "--fleet", str(fleet), "--trials", "1").stderr
+    same = _tune(tmp_path, "--fleet", str(fleet), "--policy", str(fleet), "--trials", "1")
+    assert "its own numbers" not in same.stderr
 
 
 def test_processes_share_a_search_through_a_storage_of_their_own(tmp_path: Path) -> None:
@@ -79,6 +127,54 @@ def test_people_get_the_parameters_and_what_they_are_worth(tmp_path: Path) -> No
     assert "Cost over the clairvoyant bound" in result.stdout
 
 
+def test_a_search_that_found_nothing_better_says_so_and_gives_what_it_started_from(tmp_path: Path) -> None:
+    answer = _json(tmp_path, "--trials", "1", "--windows", "4")
+
+    assert answer["verdict"] == "unchanged"
+    gains = [answer[name] for name in ("train_gain", "test_gain", "test_gain_low", "test_gain_high")]
+    assert gains == [0.0, 0.0, 0.0, 0.0]
+    assert load_policy(str(tmp_path / "out.yaml")).sizing == load_policy("buffer_band").sizing
+    assert "# No gain: the search found nothing better than" in (tmp_path / "out.yaml").read_text(encoding="utf-8")
+
+
+def _made_up(monkeypatch: pytest.MonkeyPatch, *, seen: float, unseen: list[float]) -> None:
+    """Worlds in which any other low mark costs this much less than the usual one, on training windows and on the others."""
+
+    def cost(job: Job, _: Path | None = None) -> dict[str, Any]:
+        if job.policy is None:
+            return an_optimum(10.0)
+        usual = job.policy.sizing == load_policy("buffer_band").sizing
+        fell = seen if job.place.window < len(unseen) else unseen[job.place.window - len(unseen)]
+        return some_figures(15.0 if usual else 15.0 - 10.0 * fell)
+
+    monkeypatch.setattr(processes, "run_job", cost)
+    monkeypatch.setattr(search, "run_job", cost)
+
+
+@pytest.mark.parametrize(
+    ("seen", "unseen", "verdict", "says"),
+    [
+        (0.1, [0.1, 0.2, 0.1, 0.2], "gain", "A gain on windows that the search did not see"),
+        (0.1, [0.1, -0.2, 0.1, 0.1], "within_chance", "those it started from are as good"),
+        (0.1, [0.0, 0.0, 0.0, 0.0], "within_chance", "those it started from are as good"),
+        (0.1, [-0.1, -0.2, -0.1, -0.2], "loss", "keep the numbers it started from"),
+        (0.1, [0.1, 0.2, 0.1], "too_few_windows", "those it started from may be as good"),
+        (-0.1, [0.5, 0.5, 0.5, 0.5], "unchanged", "found nothing better"),
+    ],
+)
+def test_a_gain_is_one_where_the_search_did_not_look(
+    seen: float, unseen: list[float], verdict: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _made_up(monkeypatch, seen=seen, unseen=unseen)
+    result = _tune(tmp_path, "--windows", str(len(unseen)), "--json")
+    answer = json.loads(result.stdout)
+
+    assert answer["verdict"] == verdict
+    assert answer["train_gain"] == pytest.approx(max(0.0, seen))
+    assert answer["test_gain"] == pytest.approx(fmean(unseen) if seen > 0 else 0.0)
+    assert says in (tmp_path / "out.yaml").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -88,6 +184,7 @@ def test_people_get_the_parameters_and_what_they_are_worth(tmp_path: Path) -> No
         (["--storage", "nonsense:"], "cannot be opened"),
         (["--fleet", "missing.yaml"], "missing.yaml"),
         (["--out", "no/such/folder/out.yaml"], "there is no folder no/such/folder"),
+        (["--out", "."], "is a folder; name a file in it"),
         (["--trace", "missing.csv"], "missing.csv"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

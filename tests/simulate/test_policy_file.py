@@ -13,7 +13,7 @@ from policies.registry import SIZING
 from scaler.config.faults import ConfigError
 from scaler.model.spec import PolicySpec
 from scaler.simulate import policy_file
-from scaler.simulate.policy_file import dump_policy, load_policy
+from scaler.simulate.policy_file import dump_policy, load_policy, with_unsaid_of
 from tests.builders.fleet_yaml import a_fleet, a_stage, text_of
 from tests.builders.scenario_yaml import fixed
 
@@ -57,6 +57,15 @@ def test_a_whole_fleet_is_the_policy_of_its_rollout_stage(tmp_path: Path) -> Non
     stage = a_stage(policy={"type": "static", "replicas": 3})
     choice = load_policy(written(tmp_path, text_of(a_fleet(stages=[stage]))))
     assert choice == replace(fixed(3), name="mine")
+
+
+def test_what_is_left_unsaid_is_taken_from_another_of_the_same_policy_alone() -> None:
+    said = rate_match.Params(headroom_ratio=0.3, initial_goodput_per_replica_per_s=2.0)
+    other = replace(fixed(1), sizing=PolicySpec(name="rate_match", params=said))
+    found = with_unsaid_of(load_policy("rate_match"), other).sizing.params
+
+    assert found == replace(rate_match.Params(), initial_goodput_per_replica_per_s=2.0)
+    assert with_unsaid_of(load_policy("buffer_band"), other) == load_policy("buffer_band")
 
 
 def test_a_preset_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,16 +6,19 @@ Valkey the functions that read are loaded first where this version's are missing
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from scaler.commands.doctor_checks.base import Line, fail, not_looked, ok, warn
 from scaler.commands.doctor_checks.stores import look_at, shown
-from scaler.config.convert import ledger_url, settings_of
+from scaler.config.convert import ledger_url, local_providers, settings_of
 from scaler.config.faults import ConfigError
 from scaler.config.schema import RolloutFleet
-from scaler.ledger.contract import DeadLetter, LedgerError, LedgerRefused
+from scaler.ledger.contract import DeadLetter, Ledger, LedgerError, LedgerRefused
 from scaler.ledger.registry import open_for_reading
 from scaler.model.clock import Clock
+from scaler.model.job import WorkerRecord
 from scaler.model.reading import Freshness
+from scaler.model.units import format_duration
 from scaler.observe.ledger_watch import LedgerReading, LedgerWatch
 from scaler.runtime.ledger_thread import LedgerThread
 from scaler.runtime.sources import signal_sources
@@ -33,7 +36,7 @@ async def ledger_lines(fleet: RolloutFleet, clock: Clock) -> Sequence[Line]:
         url = ledger_url(fleet)
     except ConfigError as error:
         return [not_looked("ledger", str(error), "look from where that file is: in the controller's pod")]
-    store = await asyncio.to_thread(look_at, url)
+    store = await asyncio.to_thread(look_at, url, _made_at_start(fleet))
     lines = [store]
     if store.remedy:
         return lines
@@ -41,7 +44,7 @@ async def ledger_lines(fleet: RolloutFleet, clock: Clock) -> Sequence[Line]:
     try:
         watch = LedgerWatch(thread, clock)
         try:
-            dead = await thread.call(lambda ledger: ledger.dead_letters())
+            dead, had_workers = await thread.call(lambda ledger: (ledger.dead_letters(), _had_workers(ledger)))
         except LedgerError as error:
             return [*lines, _away(url, fleet.job_name, error)]
         if not await watch.poll() or watch.reading is None:
@@ -50,11 +53,17 @@ async def ledger_lines(fleet: RolloutFleet, clock: Clock) -> Sequence[Line]:
         return [
             *lines,
             *_job(fleet, watch.reading, dead),
-            *_workers(watch.reading),
+            *_workers(watch.reading, had_workers=had_workers),
             *await _signals(fleet, watch, clock),
         ]
     finally:
         thread.close()
+
+
+def _made_at_start(fleet: RolloutFleet) -> frozenset[Path]:
+    """The folders of local pools and all above them: an actor makes its own before it does anything."""
+    roots = [Path(provider.state_dir) for provider in local_providers(fleet).values()]
+    return frozenset(folder for root in roots for folder in (root, *root.parents))
 
 
 def _away(url: str, job: str, error: LedgerError) -> Line:
@@ -86,23 +95,41 @@ def _job(fleet: RolloutFleet, reading: LedgerReading, dead: Sequence[DeadLetter]
         yield ok("dead letters", "none")
 
 
-def _workers(reading: LedgerReading) -> Iterator[Line]:
+def _had_workers(ledger: Ledger) -> bool:
+    """Those that ended are listed for an hour only; of others the oldest history that is kept knows."""
+    return bool(ledger.workers()) or any(event.worker is not None for event in ledger.history())
+
+
+def _workers(reading: LedgerReading, *, had_workers: bool) -> Iterator[Line]:
     """Some are always lost without a word where capacity is taken; it is a fault of theirs only if all are silent."""
     now_s = reading.stats.at_s
     here = [each for each in reading.workers if not each.gone]
     heard = [each for each in here if now_s - each.last_seen_at_s <= _SILENT_WORKER_S]
-    if not here:
-        yield warn(
-            "workers",
-            "none has registered with the ledger",
-            "see that they start, by what they print, and name this store and job",
-        )
-    elif not heard:
-        yield warn("workers", f"all {len(here)} have been silent for a minute", "see their logs")
-    else:
+    if heard:
         ready, draining = sum(each.status.ready for each in heard), sum(each.drain is not None for each in heard)
         lost = f", {len(here) - len(heard)} silent" if len(heard) < len(here) else ""
         yield ok("workers", f"{len(heard)} at work, {ready} ready, {draining} draining{lost}")
+    elif here:
+        yield warn("workers", f"none is heard: {len(here)} silent, the last for {_since(here, now_s)}", _NO_GOODBYE)
+    elif reading.workers:
+        ended = f"none is left: {len(reading.workers)} ended within the last hour, the last {_since(reading.workers, now_s)} ago"
+        yield warn("workers", ended, _ENDED)
+    elif had_workers:
+        yield warn("workers", "none is left: all ended more than an hour ago", _ENDED)
+    else:
+        remedy = "see that they start, by what they print, and name this store and job"
+        yield warn("workers", "none has registered with the ledger", remedy)
+
+
+_NO_GOODBYE = "see whether they still run, and their logs"
+_ENDED = "as it should be where the fleet was stopped; else see the lines on the controller, the decision and pools"
+
+
+def _since(workers: Sequence[WorkerRecord], now_s: float) -> str:
+    """How long ago the last of them was heard."""
+    since_s = max(0.0, now_s - max(each.last_seen_at_s for each in workers))
+    unit_s = 1.0 if since_s < 120.0 else 60.0 if since_s < 7200.0 else 3600.0
+    return format_duration(round(since_s / unit_s) * unit_s)
 
 
 async def _signals(fleet: RolloutFleet, watch: LedgerWatch, clock: Clock) -> list[Line]:

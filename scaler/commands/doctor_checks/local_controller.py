@@ -54,6 +54,9 @@ def _identity(world: LocalWorld) -> Iterator[Line]:
     if told is not None and told != name:
         why = f"the controller there is of fleet {told}, not of {name}"
         yield fail(world.heard.url, why, "give each fleet an address of its own (spec.http.listen)")
+    elif told is not None and world.leader is None:
+        why = f"a controller of fleet {name} runs there, started with another file or state folder"
+        yield warn(world.heard.url, why, f"name its file; or end it before {world.path} takes its place")
 
 
 def _journal(world: LocalWorld) -> Iterator[Line]:

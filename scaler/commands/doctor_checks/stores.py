@@ -15,12 +15,12 @@ _ABOUT = "ledger's store"
 _INFO = b"*1\r\n$4\r\nINFO\r\n"
 
 
-def look_at(url: str) -> Line:
-    """One line; blocks. The URL's password is never in it."""
+def look_at(url: str, made: frozenset[Path] = frozenset()) -> Line:
+    """One line; blocks. The URL's password is never in it. `made`: folders that the controller makes when it starts."""
     scheme = urlsplit(url).scheme
     if scheme not in STORES:
         return fail(_ABOUT, f"scheme {scheme!r} is no engine's", f"use one of {', '.join(sorted(STORES))}")
-    return STORES[scheme](url)
+    return STORES[scheme](url, made)
 
 
 def shown(url: str) -> str:
@@ -29,17 +29,17 @@ def shown(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def _sqlite(url: str) -> Line:
+def _sqlite(url: str, made: frozenset[Path]) -> Line:
     path = Path(unquote(urlsplit(url).path))
     about = f"{_ABOUT} {path}"
     if path.exists():
         return ok(about, f"SQLite {sqlite3.sqlite_version}, a file; every call is synced before it returns")
-    if not path.parent.is_dir():
+    if not path.parent.is_dir() and path.parent not in made:
         return fail(about, f"there is no folder {path.parent}", f"mkdir -p {path.parent}")
     return warn(about, "is not there yet", "the controller makes it when it starts, dry run or not")
 
 
-def _valkey(url: str) -> Line:
+def _valkey(url: str, _: frozenset[Path]) -> Line:
     try:
         from redis.exceptions import RedisError
 
@@ -68,5 +68,5 @@ def _valkey(url: str) -> Line:
     return ok(about, f"{info.get('server_name', 'redis')} {version}, {info['maxmemory_policy']}, {kept}")
 
 
-STORES: dict[str, Callable[[str], Line]] = {"sqlite": _sqlite, "valkey": _valkey, "valkeys": _valkey}
+STORES: dict[str, Callable[[str, frozenset[Path]], Line]] = {"sqlite": _sqlite, "valkey": _valkey, "valkeys": _valkey}
 """Scheme -> what its store looks like."""
