@@ -89,8 +89,9 @@ class Child:
             self._process = None
 
     def pause(self) -> None:
-        """Stop it answering (SIGSTOP)."""
+        """Stop it answering (SIGSTOP), and wait until it has stopped: on a busy machine its threads run on for a moment."""
         os.kill(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Let it answer again (SIGCONT)."""

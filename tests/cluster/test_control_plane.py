@@ -28,10 +28,12 @@ async def test_an_object_outlives_kill_9_of_etcd_and_of_the_api_server(api_serve
 async def test_a_paused_api_server_answers_nobody_until_it_is_resumed(api_server: ControlPlane) -> None:
     async with Kube.of(api_server) as kube:
         api_server.pause("api")
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.5):
-                await kube.get(NODES)
-        api_server.resume("api")
+        try:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await kube.get(NODES)
+        finally:
+            api_server.resume("api")
         assert (await kube.get("/version"))["gitVersion"] == "v1.37.2"
 
 

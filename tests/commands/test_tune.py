@@ -184,7 +184,7 @@ def test_a_gain_is_one_where_the_search_did_not_look(
         (["--storage", "nonsense:"], "cannot be opened"),
         (["--fleet", "missing.yaml"], "missing.yaml"),
         (["--out", "no/such/folder/out.yaml"], "there is no folder no/such/folder"),
-        (["--out", "."], "is a folder; name a file in it"),
+        (["--out", "."], "Is a directory"),
         (["--trace", "missing.csv"], "missing.csv"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
