@@ -91,8 +91,9 @@ class Pool(YamlModel):
     refusal_backoff_initial_s: PositiveDuration = 30.0
     """Wait after the first refusal for capacity. Default 30s: Spot capacity that was just refused rarely is back sooner."""
     refusal_backoff_max_s: PositiveDuration = 120.0
-    """Longest wait after refusals in a row; at least 20s for each spot offering of the stage, so that all are asked before
-    the first is asked again. Default 2m: returning capacity is noticed within that time."""
+    """Longest wait after refusals in a row; at least 20s (or refusalBackoffInitial, where that is shorter) for each spot
+    offering of the stage, so that all are asked before the first is asked again. Default 2m: returning capacity is noticed
+    within that time."""
 
     @property
     def cheapest_replica_usd_per_h(self) -> float:

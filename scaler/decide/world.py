@@ -95,14 +95,20 @@ def _later(a_s: float | None, b_s: float | None) -> float | None:
 
 
 ASKED_WITHIN_S = 20.0
-"""One offering after the other is asked: the answer, and the wait for the next decision."""
+"""One offering after the other is asked: the answer, and the wait for the next decision. A pool that asks again sooner than that
+after a first refusal is taken to be answered as soon."""
 
 
 @for_same
 def round_s(spec: StageSpec) -> float:
     """How long it takes to ask all spot offerings of a stage, one after the other."""
-    spot = [each for pool in spec.pools for each in pool.offerings if each.capacity_type is CapacityType.SPOT]
-    return len(spot) * ASKED_WITHIN_S
+    return sum(
+        [_spot_offerings(pool) * min(ASKED_WITHIN_S, pool.refusal_backoff_initial_s) for pool in spec.pools], 0.0
+    )
+
+
+def _spot_offerings(pool: PoolSpec) -> int:
+    return [each.capacity_type for each in pool.offerings].count(CapacityType.SPOT)
 
 
 def backoff_ends_at_s(pool: PoolSpec, view: OfferingView, around_s: float) -> float:

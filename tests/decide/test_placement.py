@@ -62,6 +62,18 @@ def test_of_many_offerings_all_are_asked_before_the_first_is_asked_again(others:
     assert launched(plan) == expected
 
 
+@pytest.mark.parametrize(("initial_s", "expected"), [(2.0, ["pool/a"]), (30.0, ["pool/d"])])
+def test_who_asks_again_soon_after_a_first_refusal_is_held_to_the_longest_wait_of_his_own(
+    initial_s: float, expected: list[str]
+) -> None:
+    """Twenty seconds an offering would make ten times as much of his four seconds."""
+    on_demand = an_offering("d", price=9.0, capacity_type=CapacityType.ON_DEMAND)
+    asked: list[Any] = [refused(CHEAP, 5, refusals=9), refused(MIDDLE, 1), on_demand]
+    pool = replace(_spec_of(asked), refusal_backoff_initial_s=initial_s, refusal_backoff_max_s=4.0)
+
+    assert launched(planned(a_world_of(pools=[a_pool_view("pool", *asked)]), a_fleet_spec(1, pools=[pool]))) == expected
+
+
 @pytest.mark.parametrize(
     ("offerings", "expected"),
     [
