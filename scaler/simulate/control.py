@@ -234,7 +234,7 @@ class Control:
             ready_groups=Reading(float(self._ledger.ready_groups), now_s),
             pending_units=Reading(float(pending * size), now_s),
             running_units=Reading(float(running * size), now_s),
-            unblocked_rate_per_s=Reading(self._unblocked, now_s),
+            unblocked_rate_per_s=self._unblocked_rate(),
             goodput_per_replica_per_s=self._goodput_of(stage, service),
             acceptance_ratio=Reading(self._scenario.acceptance_ratio, now_s),
             queue_age_s=Reading(self._ledger.ready_groups * size / self._unblocked, now_s),
@@ -243,6 +243,11 @@ class Control:
             batches_per_version=self._scenario.job.batches_per_version,
             max_staleness=self._scenario.job.max_staleness,
         )
+
+    def _unblocked_rate(self) -> Reading:
+        """Known from the first batch on: a trainer that begins has nothing to tell."""
+        known = self._scenario.rate_known or self._ledger.trained > 0
+        return Reading(self._unblocked, self._kernel.now_s) if known else MISSING
 
     def _goodput_of(self, stage: StageSpec, service: ServiceWork | None) -> Reading:
         """Accepted samples per busy replica-second, as the live controller averages it."""

@@ -8,6 +8,7 @@ from pydantic import Field, Strict
 from scaler.config.scalars import (
     Count,
     Duration,
+    Flag,
     Name,
     OfferingWord,
     PositiveCount,
@@ -183,6 +184,9 @@ class Warm(YamlModel):
     """Ready replicas, on the cheapest spot capacity that there is."""
     depth_samples: Count = 0
     """Samples in the buffer. Default 0."""
+    rate_known: Flag = True
+    """Whether the controller knows what the trainer takes; else from its first batch on, as of a trainer that begins. Default
+    true."""
 
 
 class ReplicasPerCount(YamlModel):
