@@ -5,7 +5,9 @@ from itertools import pairwise
 
 import pytest
 
+from policies import rate_match
 from scaler.model.job import JobSettings
+from scaler.model.spec import PolicySpec
 from scaler.simulate.delays import Delay
 from scaler.simulate.scenario import GenerationModel, LengthModel, Scenario, TrainerModel
 from scaler.simulate.world import World, simulate
@@ -32,6 +34,25 @@ def test_the_balance_point_is_where_waiting_ends() -> None:
     waits = [simulate(a_scenario(sizing=n, warm_replicas=n)).summary.trainer_wait_ratio for n in (3, 4)]
     assert waits[0] > 0.2
     assert waits[1] < 0.002
+
+
+@pytest.mark.parametrize("rate_known", [True, False])
+def test_a_trainer_that_begins_tells_what_it_takes_with_its_first_batch(rate_known: bool) -> None:
+    """Until then a fleet that is sized by it holds, as in life."""
+    sizing = PolicySpec(name="rate_match", params=rate_match.Params())
+    scenario = a_scenario(sizing=sizing, hours=1.0, interval_s=5.0, warm_replicas=1, warm_depth_samples=0)
+    asked_s: list[float] = []
+    acknowledged_s: list[float] = []
+
+    def look(world: World) -> None:
+        acknowledged_s.extend([world.kernel.now_s] * (world.ledger.trained > 0))
+        asked_s.extend([world.kernel.now_s] * (len(world.cloud.replicas) > 1))
+
+    World(replace(scenario, rate_known=rate_known), 0).run(look)
+
+    assert acknowledged_s[0] > 120.0
+    assert (asked_s[0] < acknowledged_s[0]) is rate_known
+    assert asked_s[0] < acknowledged_s[0] + 30.0, "with its next turn"
 
 
 def test_littles_law_holds_for_units_in_flight() -> None:
