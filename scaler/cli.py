@@ -259,7 +259,8 @@ def optimum(
     foresight: Annotated[
         str,
         typer.Option(
-            help="What a planner reaches that knows capacity so far ahead, as 0m,30m,4h,all: costs achieved, no bounds."
+            help="What a planner reaches that knows capacity so far ahead, as 0m,30m,4h,all: costs achieved, neither bounds nor "
+            "optima, so that more foresight need not cost less."
         ),
     ] = "",
     in_the_mean: Annotated[
