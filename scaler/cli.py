@@ -291,7 +291,11 @@ def optimum(
 
 @app.command()
 def scenarios(json: JsonFlag = False) -> None:
-    """List the shipped scenarios, a line each."""
+    """List the shipped scenarios, a line each.
+
+    The first lines of each file say what the marks beside its numbers mean: of the article named there, of the project's notes
+    of papers, code and price lists (`research/*.md`, which are not in the repository), arithmetic, or assumed.
+    """
     from scaler.commands.simulate import list_scenarios
 
     raise typer.Exit(list_scenarios(as_json=json))
