@@ -11,7 +11,7 @@ export HEADRACE_TRACES ?= $(if $(TRACES),$(abspath $(TRACES)))
 # Empty: modules are kept compiled, wherever this runs. The tests start some hundred processes, and each would compile all it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test test-long lint types arch unit lock clean cluster-build cluster-up cluster-status cluster-down chart bench-interruptions bench-loop
+.PHONY: setup demo test test-long lint types arch unit lock clean cluster-build cluster-up cluster-status cluster-down schemas chart bench-interruptions bench-loop
 
 setup: $(STAMP)
 
@@ -66,10 +66,14 @@ cluster-up cluster-status cluster-down: cluster-%: setup
 lock: setup
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url --upgrade --extra dev pyproject.toml -o requirements/dev.txt
 
-# The definition and its copy in the chart, as the schema has them now.
-chart: setup
+# The schemas, the definition and its copy in the chart, as the code has them now: after each change of the YAML, a new policy is one too.
+schemas: setup
+	$(BIN)/headrace schema > deploy/schema/rolloutfleet.schema.json
+	$(BIN)/headrace schema --controller > deploy/schema/controller.schema.json
 	$(BIN)/headrace schema --crd > deploy/crd/rolloutfleets.headrace.dev.yaml
 	cp deploy/crd/rolloutfleets.headrace.dev.yaml deploy/helm/headrace/crds/
+
+chart: schemas
 
 clean:
 	@if [ -e out/cluster ]; then $(BIN)/python -m tests.cluster down; fi

@@ -259,7 +259,8 @@ def optimum(
     foresight: Annotated[
         str,
         typer.Option(
-            help="What a planner reaches that knows capacity so far ahead, as 0m,30m,4h,all: costs achieved, no bounds."
+            help="What a planner reaches that knows capacity so far ahead, as 0m,30m,4h,all: costs achieved, neither bounds nor "
+            "optima, so that more foresight need not cost less."
         ),
     ] = "",
     in_the_mean: Annotated[
@@ -290,7 +291,11 @@ def optimum(
 
 @app.command()
 def scenarios(json: JsonFlag = False) -> None:
-    """List the shipped scenarios, a line each."""
+    """List the shipped scenarios, a line each.
+
+    The first lines of each file say what the marks beside its numbers mean: of the article named there, of the project's notes
+    of papers, code and price lists (`research/*.md`, which are not in the repository), arithmetic, or assumed.
+    """
     from scaler.commands.simulate import list_scenarios
 
     raise typer.Exit(list_scenarios(as_json=json))

@@ -74,7 +74,9 @@ def positive(text: str) -> int:
 
 def _add_job_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("job")
-    group.add_argument("--configure", action="store_true", help="set the job's rules (else the controller does)")
+    group.add_argument(
+        "--configure", action="store_true", help="set the job's rules (else the controller does, no dry run)"
+    )
     group.add_argument("--batch-groups", type=positive, default=8)
     group.add_argument("--group-size", type=positive, default=8)
     group.add_argument("--max-staleness", type=int, default=2)

@@ -43,7 +43,7 @@ def run_optimum(
 
 def _optimum(options: WorldOptions, problem: Path | None, foresight: str, *, in_the_mean: bool, as_json: bool) -> int:
     try:
-        ladder_s = [math.inf if word == ALL else parse_duration_s(word) for word in foresight.split(",") if word]
+        ladder_s = _foresights_s(foresight)
     except ValueError as error:
         print(f"--foresight {foresight}: {error}", file=sys.stderr)
         return WRONG_INPUT
@@ -59,6 +59,12 @@ def _optimum(options: WorldOptions, problem: Path | None, foresight: str, *, in_
     else:
         Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(_table(bound, scenario, rungs))
     return 0
+
+
+def _foresights_s(words: str) -> list[float]:
+    """Each once, in the order asked for; none where nothing is asked. `ValueError` where a word is no duration."""
+    listed = [word.strip() for word in words.split(",")] if words else []
+    return list(dict.fromkeys(math.inf if word == ALL else parse_duration_s(word) for word in listed))
 
 
 def _lambda(bound: Bound, scenario: Scenario) -> float:
@@ -107,6 +113,8 @@ def _rungs(bound: Bound, rungs: Sequence[Rung]) -> Iterator[tuple[str, str]]:
             f"a planner that foresees {known} reaches",
             f"{cost:,.2f} USD{beside}; it waits {run.trainer_wait_ratio:.1%}",
         )
+    if rungs:
+        yield "such a planner's cost is", "what it achieved, no optimum: more foresight need not cost less"
 
 
 def _lines(bound: Bound, scenario: Scenario) -> Iterator[tuple[str, str]]:

@@ -52,6 +52,13 @@ class LedgerRefused(LedgerError):
     """The store may not be used as it is (no append-only file, wrong schema, not configured), or takes no more units."""
 
 
+NOT_CONFIGURED = (
+    "the job is not configured yet: its controller sets the rules, unless it is a dry run; "
+    "so does `python -m trainer --configure`"
+)
+"""What `LedgerRefused` says, on every engine, where a call needs the job's rules and nobody has set them."""
+
+
 class StaleEpoch(LedgerError):
     """A newer trainer or controller has taken over; the caller must stop."""
 
@@ -314,6 +321,7 @@ class Ledger(Protocol):
 
 
 __all__ = [
+    "NOT_CONFIGURED",
     "Beat",
     "CensusEntry",
     "Commit",

@@ -1,7 +1,8 @@
 """Tells the ledger the job's rules as configured: at the start, and again when they change.
 
-A dry run tells nothing. A ledger that refuses them (its units bind the group size) goes on by its own; that is said once
-for each refusal, since sizes are then decided for another job than the one configured.
+A dry run tells nothing, not even where nobody has: between its look and its word a trainer may come with rules of its own,
+whose work would then change. A ledger that refuses them (its units bind the group size) goes on by its own; that is said
+once for each refusal, since sizes are then decided for another job than the one configured.
 """
 
 from collections.abc import Callable

@@ -142,6 +142,7 @@ class Controller:
         self._memory = _without_freshness(parts.journal.memory())
         self._synced = False
         self._turns_unsynced = 0
+        self._waits_for: tuple[str | None, tuple[str, ...]] | None = None
         self._seq = 0
         self.wake = asyncio.Event()
         """Set it to start the next turn early."""
@@ -331,13 +332,21 @@ class Controller:
             return max(_SHORTEST_WAIT_S, min(spec.interval_s, plan.look_again_in_s))
         wait_s = min(LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0**self._turns_unsynced)
         self._turns_unsynced = min(self._turns_unsynced + 1, 16)
+        self._say_what_is_waited_for(wait_s)
+        return wait_s
+
+    def _say_what_is_waited_for(self, wait_s: float) -> None:
+        """Each time while something is away; what a ledger refuses (a job that nobody configured) may stand for days: once."""
+        ledger, pools = self._parts.ledger, tuple(sorted(self._parts.pools.failures_in_a_row))
+        before, self._waits_for = self._waits_for, (ledger.last_error, pools)
+        if self._waits_for == before and not (ledger.away or pools):
+            return
         log.info(
             "waiting_for_first_answers",
-            ledger=self._parts.ledger.last_error or "answered",
-            pools_away=sorted(self._parts.pools.failures_in_a_row),
+            ledger=ledger.last_error or "answered",
+            pools_away=list(pools),
             again_in_s=wait_s,
         )
-        return wait_s
 
     async def _wait(self, seconds: float) -> None:
         await first_of(self._parts.clock.sleep(seconds), self.wake.wait(), self._after_refusal())

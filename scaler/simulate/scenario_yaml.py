@@ -218,7 +218,11 @@ class ScenarioMetadata(YamlModel):
 
 
 class ScenarioDocument(YamlModel):
-    """One simulated world, but for the policy and the capacity over time."""
+    """One simulated world, but for the policy and the capacity over time.
+
+    `research/*.md`, which descriptions cite, are the project's notes of papers, code and price lists; they are not in the
+    repository. The first lines of a shipped scenario name the article whose figures it has.
+    """
 
     api_version: Literal["headrace.dev/v1alpha1"]
     """Version of this form."""

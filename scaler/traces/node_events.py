@@ -10,7 +10,7 @@ from scaler.traces.text import TraceText, logged_trace
 from scaler.traces.trace import CapacityTrace
 
 TICK_S = 60.0
-_EVENT = re.compile(r"(-?[0-9]+),(add|remove),(\S+)")
+_EVENT = re.compile(r"(-?[0-9]{1,15}),(add|remove),(\S+)")
 
 
 def recognises(text: TraceText) -> bool:

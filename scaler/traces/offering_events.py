@@ -22,8 +22,8 @@ HEADER = "time_s,offering,available"
 
 
 def recognises(text: TraceText) -> bool:
-    """Whether the first line starts like the header."""
-    return text.first_line().startswith("time_s")
+    """Whether the first column is the header's."""
+    return text.first_line().split(",")[0].strip() == "time_s"
 
 
 def read(text: TraceText) -> CapacityTrace:

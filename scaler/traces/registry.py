@@ -1,7 +1,8 @@
 """Reads a capacity trace, whatever its format: told by what is in the file, not by its name.
 
-A new format is one file in this folder, with `recognises(text) -> bool` and `read(text) -> CapacityTrace`, and one line in
-`READERS`. Line ends may be LF or CRLF; a byte order mark is skipped; text is UTF-8.
+A new format is one file in this folder, with `recognises(text) -> bool` and `read(text) -> CapacityTrace`, one line in
+`READERS`, and a field of its name in `scaler.simulate.scenario_parts.ReplicasPerCount`, so that a scenario can say how many
+replicas a count is (else one). Line ends may be LF or CRLF; a byte order mark is skipped; text is UTF-8.
 """
 
 from pathlib import Path
@@ -20,7 +21,7 @@ class Reader(Protocol):
     """What the module of a format offers."""
 
     def recognises(self, text: TraceText) -> bool:
-        """Whether the text looks like this format; never raises."""
+        """Whether the text looks like this format and no other, by keys or columns of its own; never raises."""
         ...
 
     def read(self, text: TraceText) -> CapacityTrace:
@@ -36,6 +37,7 @@ READERS: tuple[Reader, ...] = (
     held_nodes,
     replay_segments,
 )
+"""The first that recognises a text reads it, and its faults are what is told: so each recognises no more than its own."""
 
 
 def load_trace(path: Path, gaps: GapPolicy = GapPolicy.HOLD) -> CapacityTrace:

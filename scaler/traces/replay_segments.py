@@ -5,6 +5,7 @@ Only `nodes` of `add` and `remove` counts; everything else is another system's p
 
 import json
 import math
+import re
 from collections.abc import Iterator
 
 from scaler.traces.text import TraceText, logged_trace
@@ -13,9 +14,13 @@ from scaler.traces.trace import CapacityTrace
 TICK_S = 60.0
 
 
+_BEGINS = re.compile(r'\[\s*[^\s\[\]{},"]+\s*,\s*"[^"]*"\s*,\s*\{')
+
+
 def recognises(text: TraceText) -> bool:
-    """Whether the first line starts like a JSON array."""
-    return text.first_line().startswith("[")
+    """Whether the first line starts with a time, a word and an object, and has nodes."""
+    first = text.first_line()
+    return _BEGINS.match(first) is not None and '"nodes"' in first
 
 
 def read(text: TraceText) -> CapacityTrace:
@@ -41,7 +46,7 @@ def _segment(text: TraceText, number: int, line: str) -> tuple[float, str, set[s
     try:
         at_ms, kind, detail = json.loads(line)
         return float(at_ms), str(kind), {str(node) for node in detail["nodes"]}
-    except (KeyError, TypeError, ValueError, RecursionError):
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
         raise text.fault(number, f'{line[:60]!r} is no segment; they are [t_ms, kind, {{"nodes": [...]}}]') from None
 
 

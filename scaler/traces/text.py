@@ -16,6 +16,8 @@ from statistics import median
 from scaler.traces.trace import CapacityTrace, Gap, Series, TraceError
 
 GAP_TICKS = 3.0
+_BEGINNING = 4096
+_LONGEST = 240
 _WHOLE = re.compile(r"-?[0-9]{1,9}")
 
 
@@ -46,8 +48,15 @@ class TraceText:
         """The first line that says something; empty where none does."""
         return next((line for _, line in self.lines()), "")
 
+    def beginning(self) -> str:
+        """The first 4,096 characters from there on: enough for a reader to find keys of its own."""
+        start = self.text.find(self.first_line())
+        return self.text[start : start + _BEGINNING]
+
     def fault(self, line: int | None, sentence: str) -> TraceError:
-        """The error to raise about a line."""
+        """The error to raise about a line; what the line brought may be long, and then the middle of the sentence is left out."""
+        if len(sentence) > _LONGEST:
+            sentence = f"{sentence[: _LONGEST // 2]} ... {sentence[-_LONGEST // 2 :]}"
         return TraceError(self.source, line, sentence)
 
     def count(self, line: int, cell: str, what: str) -> int:

@@ -23,7 +23,7 @@ def read(text: TraceText) -> CapacityTrace:
     """The trace; `TraceError` where the table is wrong."""
     lines = text.lines()
     number, header = next(lines)
-    time_column, *zones = next(csv.reader([header]))
+    time_column, *zones = _cells(text, number, header)
     if not zones or len(set(zones)) != len(zones) or not all(zones):
         raise text.fault(
             number, f"the header {header[:80]!r} must be {time_column!r}, then zones, each with its own name"
@@ -35,10 +35,17 @@ def read(text: TraceText) -> CapacityTrace:
 
 def _rows(text: TraceText, zones: list[str], lines: Iterator[tuple[int, str]], most: int | None) -> Iterator[Row]:
     for number, line in lines:
-        time, *cells = next(csv.reader([line]))
+        time, *cells = _cells(text, number, line)
         if len(cells) != len(zones):
             raise text.fault(number, f"{len(cells)} counts for {len(zones)} zones")
         counts = tuple(text.count(number, cell, zone) for cell, zone in zip(cells, zones, strict=True))
         if most is not None and max(counts) > most:
             raise text.fault(number, f"{max(counts)} in a table of probes, which are 0 or 1")
         yield Row(number, text.utc_s(number, time), counts)
+
+
+def _cells(text: TraceText, number: int, line: str) -> list[str]:
+    try:
+        return next(csv.reader([line]))
+    except csv.Error as error:
+        raise text.fault(number, f"{line[:60]!r} is no row of a table: {error}") from None

@@ -14,7 +14,7 @@ from scaler.act.base import (
     PoolUnavailable,
 )
 from scaler.interruptions.base import SourceHealth, Unacknowledged
-from scaler.ledger.contract import Ledger, LedgerUnavailable, StaleEpoch
+from scaler.ledger.contract import Ledger, LedgerRefused, LedgerUnavailable, StaleEpoch
 from scaler.model.capacity import CapacityType, Offering
 from scaler.model.interruption import InterruptionNotice, NoticeKind
 from scaler.model.job import (
@@ -179,6 +179,7 @@ class FakeLedger:
     clock: FakeClock
     ahead_s: float = 0.0
     away: bool = False
+    refuses: str | None = None
     changes: dict[str, object] = field(default_factory=dict)
     records: dict[str, WorkerRecord] = field(default_factory=dict)
     settings: list[JobSettings] = field(default_factory=list)
@@ -234,6 +235,8 @@ class FakeLedger:
     def _answer(self, epoch: int | None = None) -> None:
         if self.away:
             raise LedgerUnavailable("away")
+        if self.refuses is not None:
+            raise LedgerRefused(self.refuses)
         if epoch is not None:
             if epoch < self.epoch:
                 raise StaleEpoch(f"epoch {epoch} < {self.epoch}")

@@ -235,6 +235,14 @@ def test_a_job_that_nobody_opened_is_no_fault(place: Place) -> None:
     assert level(found, "job fleet in") == "warn"
 
 
+def test_a_job_that_nobody_configured_is_sent_to_the_trainers_option(place: Place) -> None:
+    """As every dry run begins."""
+    open_ledger(f"sqlite://{place.folder}/ledger.db", "fleet").close()
+    worst, found, remedy = lines(doctor(place, "--json"))["job fleet"]
+    assert (worst, found) == ("fail", "nobody has set the job's rules, so nothing is decided")
+    assert "--configure" in remedy
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from scaler.cli import app
@@ -64,10 +65,30 @@ def test_foresight_is_a_row_for_people() -> None:
     assert "a planner that foresees 30m reaches" in out
 
 
-def test_a_foresight_that_is_no_duration_is_a_line() -> None:
-    code, out, err = headrace("--scenario", "small", "--hours", "1", "--foresight", "soon")
+def test_it_is_said_that_more_foresight_need_not_cost_less() -> None:
+    words = ("--scenario", "small", "--hours", "1")
+    assert "more foresight need not cost less" in headrace(*words, "--foresight", "0m")[1]
+    assert "foresight" not in headrace(*words)[1]
+
+
+def test_a_foresight_that_is_asked_for_twice_is_told_once() -> None:
+    _, out, _ = headrace("--scenario", "small", "--hours", "1", "--foresight", "30m, all,1800s,all", "--json")
+    assert [rung["foresight_s"] for rung in json.loads(out)["foresight"]] == [1800.0, None]
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        ("soon", "'soon' is no duration"),
+        (",,", "'' is no duration"),
+        ("0m,", "'' is no duration"),
+        (" ", "'' is no duration"),
+    ],
+)
+def test_a_foresight_that_is_no_duration_is_a_line(words: str, wrong: str) -> None:
+    code, out, err = headrace("--scenario", "small", "--hours", "1", "--foresight", words)
     assert (code, out) == (2, "")
-    assert "--foresight soon: 'soon' is no duration" in err
+    assert f"--foresight {words}: {wrong}" in err
 
 
 def test_a_file_that_cannot_be_written_is_a_line(tmp_path: Path) -> None:

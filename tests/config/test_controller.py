@@ -114,8 +114,7 @@ def test_a_file_of_neither_kind_is_told_as_a_fleet(tmp_path: Path) -> None:
 def test_the_committed_schema_is_the_one_that_is_printed() -> None:
     printed = CliRunner().invoke(app, ["schema", "--controller"]).stdout
     assert printed == controller_schema_text()
-    # After a change of the settings: headrace schema --controller > deploy/schema/controller.schema.json
-    assert (DEPLOY / "schema" / "controller.schema.json").read_text() == printed
+    assert (DEPLOY / "schema" / "controller.schema.json").read_text() == printed, "make schemas"
 
 
 def test_every_default_gives_its_reason() -> None:

@@ -74,8 +74,20 @@ def forbid(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_committed_schema_is_the_one_that_is_printed() -> None:
     printed = CliRunner().invoke(app, ["schema"]).stdout
     assert printed == schema_text()
-    # After a change of the schema: headrace schema > deploy/schema/rolloutfleet.schema.json
-    assert (DEPLOY / "schema" / "rolloutfleet.schema.json").read_text() == printed
+    assert (DEPLOY / "schema" / "rolloutfleet.schema.json").read_text() == printed, "make schemas"
+
+
+@pytest.mark.parametrize("target", ["schemas", "chart"])
+def test_one_command_makes_all_that_is_committed_of_the_schema(target: str) -> None:
+    recipe = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    written = [line for line in recipe.splitlines() if " deploy/" in line]
+    for name in (
+        "schema/rolloutfleet.schema.json",
+        "schema/controller.schema.json",
+        "crd/rolloutfleets.headrace.dev.yaml",
+    ):
+        assert any(line.endswith(f"> deploy/{name}") for line in written), name
+    assert any(line.startswith("cp ") and line.endswith(" deploy/helm/headrace/crds/") for line in written)
 
 
 def test_the_schema_is_of_the_2020_draft_and_forbids_what_it_does_not_know() -> None:

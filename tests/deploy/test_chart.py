@@ -66,7 +66,7 @@ def values(request: pytest.FixtureRequest) -> Mapping[str, Any]:
 
 def test_the_definition_in_the_chart_is_the_one_of_this_release() -> None:
     (file,) = (CHART / "crds").iterdir()
-    assert file.read_text() == definition_text(), "make chart"
+    assert file.read_text() == definition_text(), "make schemas"
 
 
 def test_helm_finds_nothing_to_say_against_it(values: Mapping[str, Any]) -> None:

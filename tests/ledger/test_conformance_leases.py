@@ -1,11 +1,12 @@
 """Promises of units and leases: order, admission, fences, progress, failures."""
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 
 from scaler.ledger.audit import audit
-from scaler.ledger.contract import CommitOutcome, Ledger, LedgerRefused, UnitState
+from scaler.ledger.contract import NOT_CONFIGURED, CommitOutcome, Ledger, LedgerRefused, UnitState
 from scaler.model.work import DropReason, FencingToken, ReleaseReason, Resume, VersionSpan
 from tests.builders.ledger import (
     READY,
@@ -32,9 +33,18 @@ def test_a_unit_is_known_for_ever_by_its_id(ledger: Ledger) -> None:
     assert [ledger.put_units(groups(2)), ledger.put_units(groups(3)), ledger.put_units(groups(3))] == [4, 2, 0]
 
 
-def test_a_job_nobody_configured_takes_no_units(ledger_factory: LedgerFactory) -> None:
-    with pytest.raises(LedgerRefused):
-        ledger_factory.open().put_units(groups(1))
+@pytest.mark.parametrize(
+    "ask",
+    [
+        pytest.param(lambda ledger: ledger.put_units(groups(1)), id="units"),
+        pytest.param(lambda ledger: ledger.stats(), id="counts"),
+    ],
+)
+def test_a_job_nobody_configured_says_who_can(ledger_factory: LedgerFactory, ask: Callable[[Ledger], object]) -> None:
+    with pytest.raises(LedgerRefused) as refused:
+        ask(ledger_factory.open())
+    assert str(refused.value) == NOT_CONFIGURED
+    assert "--configure" in NOT_CONFIGURED
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from scaler.act.base import LaunchOutcome, LaunchResult
 from scaler.decide.endings import endings
 from scaler.decide.timing import AFTER_REFUSAL_S
 from scaler.decide.world import StageWorld
-from scaler.ledger.contract import StaleEpoch
+from scaler.ledger.contract import NOT_CONFIGURED, StaleEpoch
 from scaler.model.capacity import ReplicaPhase
 from scaler.model.interruption import NoticeKind
 from scaler.model.job import DrainMark
@@ -606,6 +607,24 @@ async def test_a_store_that_is_away_at_the_start_is_waited_for_with_back_off(wor
         tries = len(world.script.seen)
         assert 5 <= tries <= 12
         world.ledger.away = False
+        await world.clock.advance(15.0)
+        assert running.snapshot.synced
+        task.cancel()
+
+
+async def test_a_job_that_nobody_configured_is_said_once_with_who_can_and_seen_once_somebody_has(world: World) -> None:
+    """A dry run sets no rules, and may wait for the trainer for days."""
+    world.ledger.refuses = NOT_CONFIGURED
+    async with asyncio.TaskGroup() as group, a_controller(world, start=False) as running:
+        with capture_logs() as logs:
+            task = group.create_task(running.controller.run(running.group))
+            await world.clock.advance(300.0)
+        told = [(entry["event"], entry.get("error", entry.get("ledger"))) for entry in logs]
+        assert [event for event, why in told if NOT_CONFIGURED in str(why)] == [
+            "ledger_away",
+            "waiting_for_first_answers",
+        ]
+        world.ledger.refuses = None
         await world.clock.advance(15.0)
         assert running.snapshot.synced
         task.cancel()

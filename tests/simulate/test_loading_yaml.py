@@ -100,8 +100,9 @@ def test_a_file_that_is_no_scenario_is_a_line(tmp_path: Path, content: bytes, sa
     assert len(caught.value.faults) == 1
 
 
-def test_every_field_of_the_schema_says_what_it_is() -> None:
+def test_every_field_of_the_schema_says_what_it_is_and_what_the_notes_are_that_it_cites() -> None:
     schema = scenario_schema()
+    assert "research/*.md" in schema["description"]
     undocumented = [
         f"{name}.{key}"
         for name, model in schema["$defs"].items()

@@ -1,14 +1,16 @@
 """A policy by name or file; its file reads back as the same choice."""
 
+import re
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies import rate_match
+from policies import marginal_value, rate_match
 from policies.registry import SIZING
 from scaler.config.faults import ConfigError
 from scaler.model.spec import PolicySpec
@@ -17,6 +19,7 @@ from scaler.simulate.policy_file import dump_policy, load_policy, with_unsaid_of
 from tests.builders.fleet_yaml import a_fleet, a_stage, text_of
 from tests.builders.scenario_yaml import fixed
 
+README = Path(__file__).parents[2] / "README.md"
 NEED_NOTHING = [
     name for name, entry in SIZING.items() if all(f.default is not f.default_factory for f in fields(entry.params))
 ]
@@ -35,6 +38,12 @@ def test_a_name_is_the_policy_with_its_defaults_and_its_file_reads_back(tmp_path
     assert choice.sizing.params == SIZING[name].params()
     assert choice.placement.name == "cheapest_available"
     assert replace(load_policy(written(tmp_path, dump_policy(choice))), name=name) == choice
+
+
+def test_the_file_in_the_readme_is_a_policy(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```yaml\n(.*?)```", README.read_text(), flags=re.DOTALL)
+    choice = load_policy(written(tmp_path, dedent(block)))
+    assert choice.sizing.params == marginal_value.Params(expected_spot_ratio=0.5)
 
 
 @settings(max_examples=25)

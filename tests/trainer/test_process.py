@@ -112,6 +112,16 @@ def test_a_ledger_that_refuses_is_one_readable_line(tmp_path: Path, capsys: pyte
     assert capsys.readouterr().err.startswith("the ledger refuses: ledger URL 'paper:///shelf'")
 
 
+def test_a_job_that_nobody_configured_is_one_line_that_names_the_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--job", "j", "--weights", str(tmp_path), "--checkpoints", str(tmp_path), "--updates", "1"]
+    assert main(["--ledger", f"sqlite://{tmp_path}/ledger.db", *arguments]) == 3
+    told = capsys.readouterr().err
+    assert told.startswith("the ledger refuses: the job is not configured yet")
+    assert "--configure" in told
+
+
 @pytest.mark.parametrize("url", ["sqlite:///{folder}/none/l.db", "valkey://127.0.0.1:1/0"])
 def test_a_ledger_that_does_not_answer_is_one_readable_line(
     url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

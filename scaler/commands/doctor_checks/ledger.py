@@ -13,7 +13,7 @@ from scaler.commands.doctor_checks.stores import look_at, shown
 from scaler.config.convert import ledger_url, local_providers, settings_of
 from scaler.config.faults import ConfigError
 from scaler.config.schema import RolloutFleet
-from scaler.ledger.contract import DeadLetter, Ledger, LedgerError, LedgerRefused
+from scaler.ledger.contract import NOT_CONFIGURED, DeadLetter, Ledger, LedgerError, LedgerRefused
 from scaler.ledger.registry import open_for_reading
 from scaler.model.clock import Clock
 from scaler.model.job import WorkerRecord
@@ -48,8 +48,7 @@ async def ledger_lines(fleet: RolloutFleet, clock: Clock) -> Sequence[Line]:
         except LedgerError as error:
             return [*lines, _away(url, fleet.job_name, error)]
         if not await watch.poll() or watch.reading is None:
-            remedy = "the job's rules are set by a controller that is no dry run, or by the trainer; else see the store"
-            return [*lines, fail(f"job {fleet.job_name}", str(watch.last_error), remedy)]
+            return [*lines, _unread(fleet.job_name, str(watch.last_error))]
         return [
             *lines,
             *_job(fleet, watch.reading, dead),
@@ -72,6 +71,15 @@ def _away(url: str, job: str, error: LedgerError) -> Line:
         remedy = "the first to come opens it: controller, trainer or worker; all must name the same store and job"
         return warn(about, str(error), remedy)
     return fail(about, f"{type(error).__name__}: {error}", "see that the store answers, and what its users may do")
+
+
+def _unread(job: str, error: str) -> Line:
+    """A job that nobody has configured is how every dry run begins: who can set its rules is said; the store is well."""
+    about = f"job {job}"
+    if NOT_CONFIGURED in error:
+        remedy = "start the trainer with --configure and the fleet's numbers, or a controller with spec.dryRun: false"
+        return fail(about, "nobody has set the job's rules, so nothing is decided", remedy)
+    return fail(about, error, "see the store")
 
 
 def _job(fleet: RolloutFleet, reading: LedgerReading, dead: Sequence[DeadLetter]) -> Iterator[Line]:

@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from scaler.ledger._sqlite.schema import INDEX_BITS, INDEX_MASK, SEQ_BITS, WORKER_BITS
 from scaler.ledger.bodies import ObjectStore
-from scaler.ledger.contract import LedgerRefused, StaleEpoch
+from scaler.ledger.contract import NOT_CONFIGURED, LedgerRefused, StaleEpoch
 from scaler.ledger.history import EventKind, Scalar
 from scaler.ledger.rules import place_in_group
 from scaler.model.job import JobSettings, OnStale
@@ -143,7 +143,7 @@ class Transaction:
         if self.cache.settings is None or self.cache.configured != self.counters.configured:
             (text,) = self.db.execute("SELECT settings FROM jobs WHERE job = ?", (self.job,)).fetchone()
             if text is None:
-                raise LedgerRefused("the job is not configured yet")
+                raise LedgerRefused(NOT_CONFIGURED)
             self.cache.settings, self.cache.configured = load_settings(text), self.counters.configured
         return self.cache.settings
 

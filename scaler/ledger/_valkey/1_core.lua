@@ -145,7 +145,8 @@ end
 
 local function check_configured(x)
   if x.m[CONFIGURED] == 0 then
-    fail('REFUSED', 'the job is not configured yet')
+    fail('REFUSED', 'the job is not configured yet: its controller sets the rules, unless it is a dry run; '
+      .. 'so does `python -m trainer --configure`')  -- `NOT_CONFIGURED` of the contract
   end
 end
 

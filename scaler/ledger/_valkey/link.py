@@ -7,6 +7,7 @@ called. There are no silent reconnects: what fails, fails as `LedgerUnavailable`
 
 import hashlib
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -31,6 +32,8 @@ _OURS: dict[str, type[Exception]] = {"STALEEPOCH": StaleEpoch, "REFUSED": Ledger
 _DENIED = (AuthenticationError, AuthorizationError, NoPermissionError)
 _FOREVER = frozenset({"ERR", "WRONGTYPE", "CROSSSLOT", "NOPERM"})
 """Server errors that no repetition heals."""
+_RAISED_AT = re.compile(r" script: .*?on @user_function:[0-9]+\.$")
+"""What the server adds to an error of ours: no word for whoever reads it."""
 
 
 @cache
@@ -227,7 +230,7 @@ def _translated(error: Exception) -> Exception:
     code, _, rest = text.partition(" ")
     code = getattr(error, "status_code", None) or code
     if code in _OURS:
-        return _OURS[code](rest)
+        return _OURS[code](_RAISED_AT.sub("", rest))
     if isinstance(error, MovedError):
         return ShardElsewhere(error.host, error.port)
     if text == "Function not found":

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from scaler.ledger.contract import CensusEntry, DeadLetter, LedgerRefused, UnitState
+from scaler.ledger.contract import NOT_CONFIGURED, CensusEntry, DeadLetter, LedgerRefused, UnitState
 from scaler.ledger.flat import flat
 from scaler.ledger.history import EventKind, HistoryEntry, HistoryEvent, Scalar
 from scaler.model.job import (
@@ -87,7 +87,7 @@ def stats_of(reply: Sequence[Any]) -> LedgerStats:
     """The reading in a reply: what was computed, the counters, the drops."""
     raw, words = json.loads(reply[0]), pairs(reply[1])
     if "settings" not in words:
-        raise LedgerRefused("the job is not configured yet")
+        raise LedgerRefused(NOT_CONFIGURED)
     now_s, oldest_s = float(raw["now"]), raw.get("oldest_ready")
     return LedgerStats(
         at_s=now_s,
