@@ -77,6 +77,13 @@ def test_what_is_left_unsaid_is_taken_from_another_of_the_same_policy_alone() ->
     assert with_unsaid_of(load_policy("buffer_band"), other) == load_policy("buffer_band")
 
 
+@pytest.mark.parametrize("name", sorted(path.stem for path in Path(str(policy_file.PRESETS)).glob("*.yaml")))
+def test_a_shipped_preset_is_other_than_its_policy_as_shipped(name: str) -> None:
+    preset = load_policy(name)
+    assert preset.name == name
+    assert preset.sizing != load_policy(preset.sizing.name).sizing
+
+
 def test_a_preset_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "careful.yaml").write_text("policy: {type: static, replicas: 5}\n")
     monkeypatch.setattr(policy_file, "PRESETS", tmp_path)
