@@ -8,6 +8,8 @@ _HOUR_STEPS = (0.25, 0.5, 1.0, 2.0, 3.0, 6.0, 12.0)
 _DAY_STEPS = tuple(24.0 * days for days in (1, 2, 4, 7, 14, 28))
 _DAYS_FROM_H = 100.0
 _MOST_HOUR_TICKS = 14
+_LEAST_STEP = 1e-300
+"""Smaller numbers have too few digits for a power of ten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,10 +29,10 @@ class Scale:
 
 
 def ticks(low: float, high: float, most: int = 6) -> tuple[float, ...]:
-    """Round values from `low` to `high`, at most about `most`."""
-    if not high > low:
-        return (low,)
+    """Round values from `low` to `high`, at most about `most`; `low` alone where no step is between them."""
     raw = (high - low) / most
+    if not _LEAST_STEP < raw < math.inf:
+        return (low,)
     magnitude = 10.0 ** math.floor(math.log10(raw))
     step = next(nice * magnitude for nice in _NICE if nice * magnitude >= raw * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)

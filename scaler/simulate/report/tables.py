@@ -134,7 +134,7 @@ def comparison_table(rows: Sequence[ComparisonRow]) -> Element:
 
 def _comparison_row(row: ComparisonRow, best: float) -> Element:
     bound, ratio = row.bound_usd_per_1k_samples, row.ratio
-    over = ratio or (None if bound is None else Spread(value=row.cost / bound))
+    over = ratio or (Spread(value=row.cost / bound) if bound else None)
     return node(
         "tr",
         node("td", row.scenario, class_="name"),
