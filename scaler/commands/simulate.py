@@ -80,8 +80,14 @@ def _lines(summary: Summary, scenario: Scenario) -> Iterator[tuple[str, str]]:
     yield "launches, refused", f"{summary.launches:,}, {summary.refusals:,}"
     yield "interruptions, unnoticed", f"{summary.interruptions:,}, {summary.interruptions_unnoticed:,}"
     yield "tokens generated", f"{summary.tokens_generated:,}"
-    yield "tokens salvaged, wasted", f"{summary.tokens_salvaged:,}, {summary.tokens_wasted:,}"
+    yield "tokens salvaged", f"{summary.tokens_salvaged:,}"
+    yield "tokens wasted, never in a finished sample", _of(summary.tokens_wasted, summary.tokens_generated)
+    yield "tokens of samples dropped, too stale", _of(summary.tokens_stale, summary.tokens_generated)
     yield "computed in", f"{summary.wall_s:.1f} s"
+
+
+def _of(part: int, whole: int) -> str:
+    return f"{part:,}, {part / max(1, whole):.1%}"
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """`headrace simulate` and `headrace scenarios` as a person runs them; wrong input is a line and exit code 2."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,12 @@ def test_people_get_a_table_that_says_where_the_capacity_came_from() -> None:
     assert code == 0
     assert "cost per 1,000 samples" in out
     assert "capacity: seed 0, here-a, here-b, from hour 0" in out
+
+
+def test_the_table_says_what_is_wasted_and_beside_it_what_is_too_stale() -> None:
+    out = ran(*SMALL)[1]
+    assert re.search(r"tokens wasted, never in a finished sample\W+[\d,]+, \d+\.\d%", out)
+    assert re.search(r"tokens of samples dropped, too stale\W+0, 0\.0%", out)
 
 
 def test_the_same_seed_gives_the_same_figures_and_another_does_not() -> None:

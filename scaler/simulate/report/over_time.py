@@ -1,4 +1,4 @@
-"""Pictures of one run over time, all on the same time axis: fleet, ready replicas, buffer, waiting, tokens lost.
+"""Pictures of one run over time, all on the same time axis: fleet, ready replicas, buffer, waiting, tokens wasted.
 
 Policy: each is a caption of one sentence with the numbers of this run, then the picture. What the timeline does not hold
 is not drawn.
@@ -41,7 +41,7 @@ class Shown:
     set_points: tuple[SetPoint, ...] = ()
     interruptions: int | None = None
     tokens: Mapping[str, int] | None = None
-    """Generated, salvaged and wasted, of the whole run."""
+    """Generated, salvaged, wasted and stale, of the whole run."""
     optimum: Optimum | None = None
     """Where the timeline is its plan, in which nothing is whole: what is made is worked off as it flows."""
 
@@ -338,24 +338,31 @@ def _wasted(shown: Shown) -> Element | None:
     wasted, tokens = shown.timeline.wasted_tokens, shown.tokens
     if not wasted or not tokens:
         return None
-    words = (
-        f"Tokens lost: {count(tokens['wasted'])} of {count(tokens['generated'])} generated "
-        f"({percent(tokens['wasted'] / max(1, tokens['generated']))}) are wasted, while {count(tokens['salvaged'])} were "
-        f"handed over and continued by another worker"
-    )
+    words = _say_wasted(tokens)
     if not any(wasted):
-        return figure(f"{words}; no step lost any.")
+        return figure(f"{words}; no step wasted any.")
     bins = shown.bins(wasted)
     totals = bins.total(wasted)
     chart = Chart(f"Wasted tokens in {shown.name}", (0.0, shown.hours), (0.0, max(totals) * 1.1), 100)
     chart.y_axis(ticks(0.0, chart.y.high, 4), count, "tokens")
     chart.hours_axis()
-    chart.area(bins.hours, totals, WASTED, "tokens generated and lost")
+    chart.area(bins.hours, totals, WASTED, "tokens wasted")
     _interruption_marks(chart, shown)
     _hover(chart, bins, {}, {"wasted tokens": wasted, "interruptions": shown.timeline.interruptions})
     worst = max(range(len(totals)), key=lambda i: totals[i])
     length = duration(bins.hours[1] - bins.hours[0])
     return figure(
-        f"{words}; the worst {length}, {_when(bins.hours[worst])}, lose {count(round(totals[worst]))}.",
+        f"{words}; the worst {length}, {_when(bins.hours[worst])}, wastes {count(round(totals[worst]))}.",
         chart.finish(),
+    )
+
+
+def _say_wasted(tokens: Mapping[str, int]) -> str:
+    """Dropped samples are not in the picture: their tokens were good until the policy had moved on."""
+    generated = max(1, tokens["generated"])
+    return (
+        f"Tokens wasted: {count(tokens['wasted'])} of {count(tokens['generated'])} generated "
+        f"({percent(tokens['wasted'] / generated)}) never got into a finished sample; besides, {count(tokens['stale'])} "
+        f"({percent(tokens['stale'] / generated)}) are in finished samples that were dropped as too stale, and "
+        f"{count(tokens['salvaged'])} were handed over and continued by another worker"
     )

@@ -29,7 +29,15 @@ _WORDS = (
     ("optimum (bound)", "a lower bound of the cost in the same world with the future known: no policy can be below it"),
     ("samples credited", "samples trained, less what was eaten of the stock there was at the start"),
     ("warm start", "replicas that exist and are ready at the start, with a buffer; the same for every policy"),
-    ("salvaged, wasted", "tokens that an interrupted worker handed over; tokens generated that nobody could use"),
+    ("salvaged", "tokens that an interrupted worker handed over and another continued"),
+    (
+        "wasted",
+        "tokens that never became part of a finished sample: lost with a worker, or given up unfinished as too stale",
+    ),
+    (
+        "too stale",
+        "finished samples, and their tokens, that were dropped since the policy had moved on too far to train on them",
+    ),
     ("refund", "the charge that falls away where the cloud itself interrupts an instance in its first hour"),
 )
 
@@ -130,7 +138,11 @@ def _tiles(shown: PolicyRun, optimum: Optimum | None) -> Element:
         (percent(summary.trainer_wait_ratio), "of the time the trainer waits"),
         (number(summary.replicas_mean), "replicas ready on average"),
         (number(summary.interruptions, 4), "interruptions"),
-        (percent(summary.tokens_wasted / max(1, summary.tokens_generated)), "of tokens wasted"),
+        (
+            percent(summary.tokens_wasted / max(1, summary.tokens_generated)),
+            "of tokens wasted before a sample was finished",
+        ),
+        (percent(summary.tokens_stale / max(1, summary.tokens_generated)), "of tokens in samples dropped as too stale"),
     ]
     bound = optimum.figure("cost_usd_per_1k_samples") if optimum else None
     if bound is not None and math.isfinite(bound):

@@ -383,7 +383,9 @@ def test_where_no_token_is_wasted_it_says_so_and_who_salvages_most() -> None:
         )
         for each, salvaged in zip(case.runs, (10, 70_000), strict=True)
     )
-    caption = captioned(Report(title="none", cases=(replace(case, runs=runs),)), "Tokens salvaged and wasted")
+    caption = captioned(
+        Report(title="none", cases=(replace(case, runs=runs),)), "Tokens salvaged, wasted and too stale"
+    )
     assert "none is wasted; rate_match salvages most, 70 k of" in caption
 
 
@@ -403,3 +405,24 @@ def test_hours_waited_are_added_up() -> None:
     report = Report(title="waits", cases=(replace(case, runs=runs, optimum=None),))
     caption = captioned(report, "Trainer waiting, added up")
     assert "marginal_value waits least with 3 hours and rate_match most with 6 hours" in caption
+
+
+def test_what_is_dropped_as_too_stale_is_told_beside_what_is_wasted() -> None:
+    case = some_case(1)
+    run = case.runs[0].run
+    summary = replace(
+        run.summary, tokens_generated=1000, tokens_wasted=20, tokens_stale=186, tokens_salvaged=0, samples_dropped=9
+    )
+    report = Report(
+        title="stale", cases=(replace(case, runs=(replace(case.runs[0], run=replace(run, summary=summary)),)),)
+    )
+    text = page(report).replace("\u00a0", " ")
+    assert "<b>2.0 %</b><span>of tokens wasted before a sample was finished</span>" in text
+    assert "<b>18.6 %</b><span>of tokens in samples dropped as too stale</span>" in text
+    fates = captioned(report, "Tokens salvaged, wasted and too stale")
+    assert "marginal_value drops 9 samples as too stale, with 186 of 1,000 generated (18.6 %)" in fates
+    assert "186 (18.6 %) are in finished samples that were dropped as too stale" in captioned(report, "Tokens wasted")
+    found = bars(report, "Tokens salvaged, wasted and too stale")
+    widths = {title.rpartition("tokens ")[2]: width for _, width, title in found}
+    assert widths["too stale"] / widths["wasted"] == pytest.approx(9.3, rel=0.02)
+    assert "dropped unused" not in text
