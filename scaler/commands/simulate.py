@@ -77,8 +77,8 @@ def _lines(summary: Summary, scenario: Scenario) -> Iterator[tuple[str, str]]:
     yield "samples filtered, too stale", f"{summary.samples_filtered:,}, {summary.samples_dropped:,}"
     yield "trainer waited", f"{summary.trainer_wait_ratio:.1%}"
     yield "ready replicas, mean", f"{summary.replicas_mean:.1f}, balance {scenario.balance_replicas:.1f}"
-    yield "launches, refused", f"{summary.launches:,}, {summary.refusals:,}"
-    yield "interruptions, unnoticed", f"{summary.interruptions:,}, {summary.interruptions_unnoticed:,}"
+    yield "launches asked for, of them refused", f"{summary.launches:,}, {summary.refusals:,}"
+    yield "interruptions, of them unnoticed", f"{summary.interruptions:,}, {summary.interruptions_unnoticed:,}"
     yield "tokens generated", f"{summary.tokens_generated:,}"
     yield "tokens salvaged", f"{summary.tokens_salvaged:,}"
     yield "tokens wasted, never in a finished sample", _of(summary.tokens_wasted, summary.tokens_generated)

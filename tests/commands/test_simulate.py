@@ -61,6 +61,17 @@ def test_the_table_says_what_is_wasted_and_beside_it_what_is_too_stale() -> None
     assert re.search(r"tokens of samples dropped, too stale\W+0, 0\.0%", out)
 
 
+def test_launches_are_told_as_asked_for_and_refused(tmp_path: Path) -> None:
+    words = (*SMALL, "--trace", day(tmp_path, a={0.0: 0}), "--hours", "2")
+    found = json.loads(ran(*words, "--json")[1])
+    assert found["launches"] > found["refusals"] > 0
+    told = f"{found['launches']:,}, {found['refusals']:,}"
+    page = tmp_path / "page.html"
+    assert re.search(rf"launches asked for, of them refused\W+{told}\W", ran(*words, "--report", str(page))[1])
+    assert f"<td>launches asked for</td><td>–</td><td>{found['launches']:,}</td>" in page.read_text()
+    assert f"<td>of them refused</td><td>–</td><td>{found['refusals']:,}</td>" in page.read_text()
+
+
 def test_the_same_seed_gives_the_same_figures_and_another_does_not() -> None:
     def figures(seed: int) -> dict[str, object]:
         found: dict[str, object] = json.loads(ran(*SMALL, "--seed", str(seed), "--json")[1])
