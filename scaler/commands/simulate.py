@@ -15,6 +15,8 @@ from scaler.commands.outputs import check_writable
 from scaler.commands.simulate_report import write_run
 from scaler.commands.worlds import WorldOptions, told, world_of
 from scaler.simulate.loading import ScenarioFile, load_scenario, scenario_schema, shipped_scenarios
+from scaler.simulate.report.amounts import NO_BREAK
+from scaler.simulate.report.too_stale import say_too_stale
 from scaler.simulate.result import Summary
 from scaler.simulate.scenario import Scenario
 from scaler.simulate.world import World, simulate
@@ -44,6 +46,8 @@ def _simulate(options: WorldOptions, *, as_json: bool, report: Path | None) -> i
     else:
         Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(_table(summary, scenario))
         print(_where(scenario))
+    if caution := say_too_stale(summary, scenario.balance_replicas):
+        print(caution.replace(NO_BREAK, " "), file=sys.stderr)
     if report is not None:
         write_run(report, scenario, run)
     return 0

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from scaler.cli import app
+from scaler.simulate.loading import shipped_scenarios
 from scaler.traces.offering_events import dump
 from tests.builders.traces import a_trace
 
@@ -68,8 +69,28 @@ def test_launches_are_told_as_asked_for_and_refused(tmp_path: Path) -> None:
     told = f"{found['launches']:,}, {found['refusals']:,}"
     page = tmp_path / "page.html"
     assert re.search(rf"launches asked for, of them refused\W+{told}\W", ran(*words, "--report", str(page))[1])
-    assert f"<td>launches asked for</td><td>–</td><td>{found['launches']:,}</td>" in page.read_text()
-    assert f"<td>of them refused</td><td>–</td><td>{found['refusals']:,}</td>" in page.read_text()
+    assert f"<td>launches asked for</td><td>\u2013</td><td>{found['launches']:,}</td>" in page.read_text()
+    assert f"<td>of them refused</td><td>\u2013</td><td>{found['refusals']:,}</td>" in page.read_text()
+
+
+def test_where_many_samples_are_too_stale_a_line_says_what_to_do_and_the_page_too(tmp_path: Path) -> None:
+    small, stale, page = shipped_scenarios()["small"], tmp_path / "stale.yaml", tmp_path / "page.html"
+    stale.write_text(
+        small.read_text()
+        .replace("maxStaleness: 8", "maxStaleness: 3")
+        .replace("concurrentUnits: 8", "concurrentUnits: 20")
+    )
+    words = ("simulate", "--scenario", str(stale), "--policy", "buffer_band", "--json")
+    code, out, err = ran(*words)
+    figures = json.loads(out)
+    share = figures["samples_dropped"] / (figures["samples_dropped"] + figures["samples_trained"])
+    assert code == 0
+    assert share > 0.03
+    assert f"{100 * share:.1f} % of the samples were too stale to train on, so that the n* of 6" in err
+    assert "raise job.maxStaleness" in err
+    assert err.count("\n") == 1
+    ran(*words, "--report", str(page))
+    assert err.strip() in page.read_text().replace("\u00a0", " ")
 
 
 def test_the_same_seed_gives_the_same_figures_and_another_does_not() -> None:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-_SPACE = "\u00a0"
+NO_BREAK = "\u00a0"
 """Between a number and its unit: no line breaks there."""
 _PREFIXES = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
 """From which size, what it is divided by, and the prefix."""
@@ -53,7 +53,7 @@ def count(value: float) -> str:
         size = abs(float(f"{value:.3g}"))
         for least, divisor, prefix in _PREFIXES:
             if size >= least:
-                return f"{number(value / divisor)}{_SPACE}{prefix}"
+                return f"{number(value / divisor)}{NO_BREAK}{prefix}"
     return number(value)
 
 
@@ -74,7 +74,7 @@ def _trimmed(text: str) -> str:
 def usd(value: float) -> str:
     """Money, such as 12.30 USD; four digits that matter."""
     text = significant(value)
-    return f"{text}{_SPACE}USD" if math.isfinite(value) else text
+    return f"{text}{NO_BREAK}USD" if math.isfinite(value) else text
 
 
 def percent(ratio: float) -> str:
@@ -82,10 +82,10 @@ def percent(ratio: float) -> str:
     if not math.isfinite(ratio):
         return "unknown"
     if _NO_SHARE <= abs(ratio) < 0.0005:
-        return f"<{_SPACE}0.1{_SPACE}%" if ratio > 0 else f">{_SPACE}-0.1{_SPACE}%"
+        return f"<{NO_BREAK}0.1{NO_BREAK}%" if ratio > 0 else f">{NO_BREAK}-0.1{NO_BREAK}%"
     if abs(ratio) < 0.9995:
-        return f"{100 * ratio:.1f}{_SPACE}%".replace("-0.0", "0.0")
-    return f"{number(100 * ratio)}{_SPACE}%"
+        return f"{100 * ratio:.1f}{NO_BREAK}%".replace("-0.0", "0.0")
+    return f"{number(100 * ratio)}{NO_BREAK}%"
 
 
 def points(change: float) -> str:
@@ -103,10 +103,10 @@ def difference(value: float, reference: float) -> str:
         return ""
     rounded = round(percents, 1)
     if not rounded:
-        return f"0.0{_SPACE}%"
+        return f"0.0{NO_BREAK}%"
     if abs(rounded) < 100:
-        return f"{rounded:+.1f}{_SPACE}%"
-    return f"{'+' if rounded > 0 else '-'}{number(abs(percents))}{_SPACE}%"
+        return f"{rounded:+.1f}{NO_BREAK}%"
+    return f"{'+' if rounded > 0 else '-'}{number(abs(percents))}{NO_BREAK}%"
 
 
 def comparison(value: float, reference: float) -> str:
@@ -122,7 +122,7 @@ def comparison(value: float, reference: float) -> str:
 def interval(text: Callable[[float], str], low: float, high: float) -> str:
     """From one number to another, their unit said once: +18.9 to +34.6 %."""
     start, end = text(low), text(high)
-    _, space, unit = end.rpartition(_SPACE)
+    _, space, unit = end.rpartition(NO_BREAK)
     return f"{start.removesuffix(space + unit)} to {end}"
 
 
@@ -140,4 +140,4 @@ def duration(hours: float) -> str:
 def plural(value: float, word: str) -> str:
     """`1 replica`, `2 replicas`."""
     text = number(value)
-    return f"{text}{_SPACE}{word}{'' if text == '1' else 's'}"
+    return f"{text}{NO_BREAK}{word}{'' if text == '1' else 's'}"

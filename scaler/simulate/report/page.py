@@ -19,6 +19,7 @@ from scaler.simulate.report.costs import comparison_pictures, say_comparison
 from scaler.simulate.report.nodes import clean, node, render
 from scaler.simulate.report.sections import Section, sections_of
 from scaler.simulate.report.tables import comparison_table
+from scaler.simulate.report.too_stale import say_too_stale
 
 _MOST_BINS, _LEAST_BINS = 280, 24
 _BUDGET = 40_000
@@ -109,8 +110,17 @@ def _opening(report: Report) -> Iterator[Element]:
         yield node("p", _headline(case, one_of_many=bool(report.comparison)), class_="lead")
         if len(case.runs) == 1:
             yield _tiles(case.runs[0], case.optimum)
+    yield from _cautions(report)
     for note in report.notes:
         yield node("p", note, class_="muted")
+
+
+def _cautions(report: Report) -> Iterator[Element]:
+    for case in report.cases:
+        for shown in case.runs:
+            if words := say_too_stale(shown.run.summary, case.facts.balance_replicas):
+                place = f"{case.facts.name}: " if len(report.cases) > 1 else ""
+                yield node("p", node("b", "Too stale. "), place + words, class_="caution")
 
 
 def _headline(case: Case, *, one_of_many: bool) -> str:
