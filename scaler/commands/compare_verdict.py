@@ -5,15 +5,15 @@ from collections.abc import Iterator
 
 from scaler.simulate.bootstrap import LEAST_WINDOWS
 from scaler.simulate.compare import Comparison
-from scaler.simulate.report.amounts import NO_BREAK, number, plural, usd
 from scaler.simulate.report.amounts import comparison as compared
+from scaler.simulate.report.amounts import in_terminal, number, plural, usd
 from scaler.simulate.verdict import Verdict, verdicts
 
 
 def sentences(comparison: Comparison) -> Iterator[str]:
     """Who is cheapest, by how much, and whether by more than chance."""
     for verdict in verdicts(comparison):
-        yield _say(verdict).replace(NO_BREAK, " ")
+        yield in_terminal(_say(verdict))
 
 
 def _say(verdict: Verdict) -> str:

@@ -73,6 +73,24 @@ def test_launches_are_told_as_asked_for_and_refused(tmp_path: Path) -> None:
     assert f"<td>of them refused</td><td>\u2013</td><td>{found['refusals']:,}</td>" in page.read_text()
 
 
+def test_where_nothing_is_held_or_trained_the_table_says_so_in_words(tmp_path: Path) -> None:
+    policy = tmp_path / "idle.yaml"
+    policy.write_text("policy: {type: static, replicas: 0}\n")
+    words = ("--trace", day(tmp_path, a={0.0: 0}), "--hours", "2")
+    code, out, _ = ran("simulate", "--scenario", "small", "--policy", str(policy), *words)
+    assert code == 0
+    assert "│ infinite, as no sample is credited │" in out
+    assert re.search(r"120\.00 USD: trainer 120 +│", out)
+    assert "64 in 1 policy update " in out
+
+
+@pytest.mark.parametrize(
+    ("hours", "said"), [("12", "12 hours"), ("0.5", "30 minutes"), ("2.77778e-07", "0.001 seconds")]
+)
+def test_the_length_of_a_run_is_told_in_the_unit_that_fits(hours: str, said: str) -> None:
+    assert f"rate_match in small, {said}, seed 0" in ran(*SMALL, "--hours", hours)[1]
+
+
 def test_where_many_samples_are_too_stale_a_line_says_what_to_do_and_the_page_too(tmp_path: Path) -> None:
     small, stale, page = shipped_scenarios()["small"], tmp_path / "stale.yaml", tmp_path / "page.html"
     stale.write_text(

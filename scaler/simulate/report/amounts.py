@@ -8,13 +8,15 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-NO_BREAK = "\u00a0"
+_SPACE = "\u00a0"
 """Between a number and its unit: no line breaks there."""
 _PREFIXES = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
 """From which size, what it is divided by, and the prefix."""
 _UNITS_OF_TIME = ((72.0, 24.0, "day"), (1.0, 1.0, "hour"), (1 / 60, 1 / 60, "minute"))
 """From how many hours on, how many hours it has, and its name."""
 _NOTHING = 1e-6
+_NO_TIME_H = 0.0005 / 3600
+"""Half a millisecond."""
 _NO_SHARE = 1e-9
 """A few tokens of a million are a share; what is below one of a thousand million is rounding."""
 _ENDLESS = 1e15
@@ -53,7 +55,7 @@ def count(value: float) -> str:
         size = abs(float(f"{value:.3g}"))
         for least, divisor, prefix in _PREFIXES:
             if size >= least:
-                return f"{number(value / divisor)}{NO_BREAK}{prefix}"
+                return f"{number(value / divisor)}{_SPACE}{prefix}"
     return number(value)
 
 
@@ -74,7 +76,7 @@ def _trimmed(text: str) -> str:
 def usd(value: float) -> str:
     """Money, such as 12.30 USD; four digits that matter."""
     text = significant(value)
-    return f"{text}{NO_BREAK}USD" if math.isfinite(value) else text
+    return f"{text}{_SPACE}USD" if math.isfinite(value) else text
 
 
 def percent(ratio: float) -> str:
@@ -82,10 +84,10 @@ def percent(ratio: float) -> str:
     if not math.isfinite(ratio):
         return "unknown"
     if _NO_SHARE <= abs(ratio) < 0.0005:
-        return f"<{NO_BREAK}0.1{NO_BREAK}%" if ratio > 0 else f">{NO_BREAK}-0.1{NO_BREAK}%"
+        return f"<{_SPACE}0.1{_SPACE}%" if ratio > 0 else f">{_SPACE}-0.1{_SPACE}%"
     if abs(ratio) < 0.9995:
-        return f"{100 * ratio:.1f}{NO_BREAK}%".replace("-0.0", "0.0")
-    return f"{number(100 * ratio)}{NO_BREAK}%"
+        return f"{100 * ratio:.1f}{_SPACE}%".replace("-0.0", "0.0")
+    return f"{number(100 * ratio)}{_SPACE}%"
 
 
 def points(change: float) -> str:
@@ -103,10 +105,10 @@ def difference(value: float, reference: float) -> str:
         return ""
     rounded = round(percents, 1)
     if not rounded:
-        return f"0.0{NO_BREAK}%"
+        return f"0.0{_SPACE}%"
     if abs(rounded) < 100:
-        return f"{rounded:+.1f}{NO_BREAK}%"
-    return f"{'+' if rounded > 0 else '-'}{number(abs(percents))}{NO_BREAK}%"
+        return f"{rounded:+.1f}{_SPACE}%"
+    return f"{'+' if rounded > 0 else '-'}{number(abs(percents))}{_SPACE}%"
 
 
 def comparison(value: float, reference: float) -> str:
@@ -122,13 +124,13 @@ def comparison(value: float, reference: float) -> str:
 def interval(text: Callable[[float], str], low: float, high: float) -> str:
     """From one number to another, their unit said once: +18.9 to +34.6 %."""
     start, end = text(low), text(high)
-    _, space, unit = end.rpartition(NO_BREAK)
+    _, space, unit = end.rpartition(_SPACE)
     return f"{start.removesuffix(space + unit)} to {end}"
 
 
 def duration(hours: float) -> str:
     """A length of time, in seconds or minutes where it is short and in days where it is long."""
-    if not math.isfinite(hours) or next_to_nothing(hours):
+    if not math.isfinite(hours) or abs(hours) < _NO_TIME_H:
         return plural(hours, "hour")
     size = abs(float(f"{hours:.3g}"))
     for least, length, word in _UNITS_OF_TIME:
@@ -137,7 +139,12 @@ def duration(hours: float) -> str:
     return plural(3600 * hours, "second")
 
 
-def plural(value: float, word: str) -> str:
-    """`1 replica`, `2 replicas`."""
-    text = number(value)
-    return f"{text}{NO_BREAK}{word}{'' if text == '1' else 's'}"
+def plural(value: float, word: str, say: Callable[[float], str] = number) -> str:
+    """`1 replica`, `2 replicas`; the number as `say` writes it."""
+    text = say(value)
+    return f"{text}{_SPACE}{word}{'' if text == '1' else 's'}"
+
+
+def in_terminal(text: str) -> str:
+    """With plain spaces: a terminal breaks no lines of a table there, and `grep` knows no others."""
+    return text.replace(_SPACE, " ")

@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 
 from scaler.model.capacity import CapacityType
 from scaler.simulate.report.amounts import count, duration, next_to_nothing, number, percent, plural
-from scaler.simulate.report.axes import ticks
+from scaler.simulate.report.axes import ticks, time_unit
 from scaler.simulate.report.bins import Bins, bins_of
 from scaler.simulate.report.chart import Chart
 from scaler.simulate.report.content import Case, Optimum, SetPoint
@@ -83,7 +83,7 @@ def _fleet(shown: Shown) -> Element | None:
     chart = _replica_chart(shown, f"Fleet of {shown.name} by offering", max(stacks[-1]), 230)
     for (layer, values), top in reversed(list(zip(layers, stacks, strict=True))):
         mean = sum(values) / len(values)
-        chart.area(bins.hours, top, layer.colour, f"{layer.label}: {number(mean)} replicas on average")
+        chart.area(bins.hours, top, layer.colour, f"{layer.label}: {plural(mean, 'replica')} on average")
     _demand(chart, shown)
     if capacity:
         chart.line(bins.hours, bins.mean(capacity), INK, width=1.4)
@@ -152,7 +152,8 @@ def _hover(
 
 def _said(bins: Bins, i: int, lines: Mapping[str, Sequence[float]]) -> str:
     there = {name: values for name, values in lines.items() if not next_to_nothing(values[i])}
-    stretch = f"hours {number(bins.hours[i])} to {number(bins.hours[i + 1])}"
+    unit_h, word = min(time_unit(bins.hours[-1]), (1.0, "hours"))
+    stretch = f"{word} {number(bins.hours[i] / unit_h)} to {number(bins.hours[i + 1] / unit_h)}"
     return "\n".join((stretch, *(f"{name}: {number(series[i])}" for name, series in there.items())))
 
 
@@ -163,7 +164,7 @@ def _say_fleet(
     total, most = sum(held.values()), max(held, key=lambda name: held[name])
     on_demand = sum(sum(v) for layer, v in layers if layer.capacity_type is CapacityType.ON_DEMAND)
     share = percent(held[most] / total if total else 0.0)
-    parts = [f"{number(total)} replicas are held on average, the largest part ({share}) from {most}"]
+    parts = [f"on average, {plural(total, 'replica')} held, the largest part ({share}) from {most}"]
     if on_demand:
         parts.append(f"on-demand makes up {number(on_demand * shown.timeline.step_s / 3600)} replica-hours")
     if capacity:

@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
-from scaler.simulate.report.amounts import comparison, count, difference, duration, number, percent, usd
+from scaler.simulate.report.amounts import comparison, count, difference, duration, number, percent, plural, usd
 from scaler.simulate.report.content import Case, Optimum, PolicyRun, Report
 from scaler.simulate.report.costs import comparison_pictures, say_comparison
 from scaler.simulate.report.nodes import clean, node, render
@@ -132,13 +132,18 @@ def _headline(case: Case, *, one_of_many: bool) -> str:
     best = runs[0]
     words = (
         f"{where}, {best.policy} {'is cheapest of ' + str(len(runs)) + ' policies: it ' if len(runs) > 1 else ''}"
-        f"trains {count(best.samples_trained)} samples for {usd(best.cost_usd)}, "
-        f"{usd(best.cost_usd_per_1k_samples)} per 1,000"
+        f"trains {plural(best.samples_trained, 'sample', count)} for {usd(best.cost_usd)}, "
+        f"{_per_1k(best.cost_usd_per_1k_samples)}"
     )
     bound = case.optimum.figure("cost_usd_per_1k_samples") if case.optimum else None
-    above = comparison(best.cost_usd_per_1k_samples, bound) if bound is not None else ""
+    cost = best.cost_usd_per_1k_samples
+    above = comparison(cost, bound) if bound is not None and math.isfinite(cost) else ""
     beside = f" ({above} the clairvoyant bound)" if above else ""
     return f"{words}{beside}; the trainer waits {percent(best.trainer_wait_ratio)} of the time."
+
+
+def _per_1k(cost: float) -> str:
+    return f"{usd(cost)} per 1,000" if math.isfinite(cost) else "none of them credited"
 
 
 def _tiles(shown: PolicyRun, optimum: Optimum | None) -> Element:
@@ -147,7 +152,7 @@ def _tiles(shown: PolicyRun, optimum: Optimum | None) -> Element:
         (usd(summary.cost_usd_per_1k_samples), "per 1,000 samples"),
         (percent(summary.trainer_wait_ratio), "of the time the trainer waits"),
         (number(summary.replicas_mean), "replicas ready on average"),
-        (number(summary.interruptions, 4), "interruptions"),
+        (number(summary.interruptions, 4), "interruption" if summary.interruptions == 1 else "interruptions"),
         (
             percent(summary.tokens_wasted / max(1, summary.tokens_generated)),
             "of tokens wasted before a sample was finished",
@@ -156,7 +161,10 @@ def _tiles(shown: PolicyRun, optimum: Optimum | None) -> Element:
     ]
     bound = optimum.figure("cost_usd_per_1k_samples") if optimum else None
     if bound is not None and math.isfinite(bound):
-        tiles.insert(1, (difference(summary.cost_usd_per_1k_samples, bound), f"to the bound, {usd(bound)}"))
+        beside = difference(summary.cost_usd_per_1k_samples, bound)
+        tiles.insert(
+            1, (beside, f"to the bound, {usd(bound)}") if beside else (usd(bound), "the bound, per 1,000 samples")
+        )
     return node(
         "div",
         *(node("div", node("b", big), node("span", small), class_="tile") for big, small in tiles),
