@@ -352,7 +352,11 @@ def compare(
     split: Annotated[Split, typer.Option(help="Part of each trace: train is its first 60 %.")] = Split.ALL,
     ignore_dips: DipsFlag = False,
     baseline: Annotated[
-        str | None, typer.Option(help="Policy to measure gaps from; the best single one if left out.")
+        str | None,
+        typer.Option(
+            help="Policy to measure gaps from; if left out, the one nearest to the bound in the mean, where marginal_value (the "
+            "default of a fleet) is taken only if there is no other."
+        ),
     ] = None,
     jobs: JobsOption = 1,
     store: StoreOption = None,

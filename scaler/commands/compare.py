@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from scaler.commands.compare_verdict import sentences
 from scaler.commands.outputs import OutputError, check_writable, writing
 from scaler.commands.processes import Workers, workers
 from scaler.commands.tables import table_of
@@ -183,6 +184,7 @@ def _for_people(comparison: Comparison) -> str:
         table_of([_short(row) for row in comparison.rows]),
         table_of([_line(group) for group in comparison.groups]),
         f"baseline {comparison.baseline}; intervals hold 95 %",
+        "\n".join(sentences(comparison)),
     )
     return "\n\n".join(parts)
 

@@ -7,6 +7,7 @@ what happened.
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from scaler.commands.compare_verdict import sentences
 from scaler.commands.outputs import writing
 from scaler.commands.simulate_report import shown_optimum
 from scaler.simulate.bootstrap import DRAWS
@@ -44,6 +45,7 @@ def write_comparison(file: Path, comparison: Comparison, policies: Sequence[Poli
 
 
 def _notes(comparison: Comparison) -> Iterator[str]:
+    yield from sentences(comparison)
     yield f"Gaps are measured from {comparison.baseline}."
     if any(group.ratio.interval is not None for group in comparison.groups):
         yield f"Intervals hold 95 %: moving blocks of windows in time order, drawn anew {number(DRAWS)} times."

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from rich.console import Console
 from rich.table import Table
 
+from scaler.commands.money import cost_in_parts, dollars
 from scaler.commands.outputs import check_writable, write_text
 from scaler.commands.simulate import PIPED_WIDTH
 from scaler.commands.worlds import WRONG_INPUT, WorldOptions, told, world_of
@@ -18,6 +19,7 @@ from scaler.simulate.compare import over
 from scaler.simulate.optimum import Bound, problem_of, solve
 from scaler.simulate.optimum.bound import IN_THE_MEAN
 from scaler.simulate.optimum.foresight import achieved
+from scaler.simulate.report.amounts import duration, in_terminal, plural
 from scaler.simulate.result import Summary
 from scaler.simulate.scenario import Scenario
 
@@ -98,9 +100,10 @@ def figures(bound: Bound, scenario: Scenario) -> dict[str, object]:
 
 
 def _table(bound: Bound, scenario: Scenario, rungs: Sequence[Rung]) -> Table:
-    table = Table(title=f"optimum of {bound.scenario}, {bound.hours:g} h, whatever the seed", show_header=False)
+    title = f"optimum of {bound.scenario}, {duration(bound.hours)}, whatever the seed"
+    table = Table(title=in_terminal(title), show_header=False)
     for name, value in (*_lines(bound, scenario), *_rungs(bound, rungs)):
-        table.add_row(name, value)
+        table.add_row(name, in_terminal(value))
     return table
 
 
@@ -111,26 +114,26 @@ def _rungs(bound: Bound, rungs: Sequence[Rung]) -> Iterator[tuple[str, str]]:
         beside = f", {times:.3f} of the bound" if math.isfinite(times) else ""
         yield (
             f"a planner that foresees {known} reaches",
-            f"{cost:,.2f} USD{beside}; it waits {run.trainer_wait_ratio:.1%}",
+            f"{dollars(cost)}{beside}; it waits {run.trainer_wait_ratio:.1%}",
         )
     if rungs:
         yield "such a planner's cost is", "what it achieved, no optimum: more foresight need not cost less"
 
 
 def _lines(bound: Bound, scenario: Scenario) -> Iterator[tuple[str, str]]:
-    rents = [f"{name} {usd:,.0f}" for name, usd in bound.cost_by_capacity_usd.items() if usd]
-    cost = ", ".join([f"trainer {bound.cost_trainer_usd:,.0f}", *rents])
+    cost = cost_in_parts(bound.cost_usd, bound.cost_trainer_usd, bound.cost_by_capacity_usd)
     no_policy = "no policy, in the mean over draws," if bound.bound == IN_THE_MEAN else "no policy"
-    yield f"{no_policy} costs less per 1,000 samples than", f"{bound.cost_usd_per_1k_samples:,.2f} USD"
-    yield "nor, before refunds, than", f"{bound.before_refunds_usd_per_1k_samples:,.2f} USD"
-    yield "a plan that costs so little", f"{bound.cost_usd:,.2f} USD: {cost}"
-    yield "its refunds, taken off", f"{bound.refunds_usd:,.2f} USD"
+    yield f"{no_policy} costs less per 1,000 samples than", dollars(bound.cost_usd_per_1k_samples)
+    yield "nor, before refunds, than", dollars(bound.before_refunds_usd_per_1k_samples)
+    yield "a plan that costs so little", cost
+    yield "its refunds, taken off", dollars(bound.refunds_usd)
     yield "its samples trained", f"{bound.samples_trained:,.0f}"
     yield "its trainer waits", f"{bound.trainer_wait_ratio:.1%}"
-    yield "nobody who pays at most 1 % more waits less than", f"{bound.least_trainer_wait_ratio:.1%}"
+    if math.isfinite(bound.least_trainer_wait_ratio):
+        yield "nobody who pays at most 1 % more waits less than", f"{bound.least_trainer_wait_ratio:.1%}"
     yield "its ready replicas, mean", f"{bound.replicas_mean:.1f}, balance {scenario.balance_replicas:.1f}"
     yield "capacity is", bound.regime
     if bound.refunds_unlimited:
         yield "loose", "instances are taken at times of their own and refunded: every first hour is let be free"
-    yield "the solver says", f"{bound.status}, {bound.steps:,} steps, {bound.turns} programs"
+    yield "the solver says", f"{bound.status}, {plural(bound.steps, 'step')}, {plural(bound.turns, 'program')}"
     yield "computed in", f"{bound.wall_s:.1f} s"

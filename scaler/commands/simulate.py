@@ -11,10 +11,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from scaler.commands.money import cost_in_parts, dollars
 from scaler.commands.outputs import check_writable
 from scaler.commands.simulate_report import write_run
 from scaler.commands.worlds import WorldOptions, told, world_of
 from scaler.simulate.loading import ScenarioFile, load_scenario, scenario_schema, shipped_scenarios
+from scaler.simulate.report.amounts import duration, in_terminal, plural
+from scaler.simulate.report.too_stale import say_too_stale
 from scaler.simulate.result import Summary
 from scaler.simulate.scenario import Scenario
 from scaler.simulate.world import World, simulate
@@ -44,6 +47,8 @@ def _simulate(options: WorldOptions, *, as_json: bool, report: Path | None) -> i
     else:
         Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(_table(summary, scenario))
         print(_where(scenario))
+    if caution := say_too_stale(summary, scenario.balance_replicas):
+        print(in_terminal(caution), file=sys.stderr)
     if report is not None:
         write_run(report, scenario, run)
     return 0
@@ -56,10 +61,10 @@ def figures(summary: Summary, scenario: Scenario) -> dict[str, object]:
 
 
 def _table(summary: Summary, scenario: Scenario) -> Table:
-    title = f"{summary.policy} in {summary.scenario}, {summary.hours:g} h, seed {summary.seed}"
-    table = Table(title=title, show_header=False)
+    title = f"{summary.policy} in {summary.scenario}, {duration(summary.hours)}, seed {summary.seed}"
+    table = Table(title=in_terminal(title), show_header=False)
     for name, value in _lines(summary, scenario):
-        table.add_row(name, value)
+        table.add_row(name, in_terminal(value))
     return table
 
 
@@ -69,19 +74,24 @@ def _where(scenario: Scenario) -> str:
 
 
 def _lines(summary: Summary, scenario: Scenario) -> Iterator[tuple[str, str]]:
-    rents = (f"{name} {usd:,.0f}" for name, usd in summary.cost_by_capacity_usd.items() if usd)
-    yield "cost per 1,000 samples", f"{summary.cost_usd_per_1k_samples:,.2f} USD"
-    yield "cost", f"{summary.cost_usd:,.2f} USD: trainer {summary.cost_trainer_usd:,.0f}, {', '.join(rents)}"
-    yield "refunds, taken off", f"{summary.refunds_usd:,.2f} USD"
-    yield "samples trained", f"{summary.samples_trained:,} in {summary.policy_updates:,} policy updates"
+    yield "cost per 1,000 samples", dollars(summary.cost_usd_per_1k_samples)
+    yield "cost", cost_in_parts(summary.cost_usd, summary.cost_trainer_usd, summary.cost_by_capacity_usd)
+    yield "refunds, taken off", dollars(summary.refunds_usd)
+    yield "samples trained", f"{summary.samples_trained:,} in {plural(summary.policy_updates, 'policy update')}"
     yield "samples filtered, too stale", f"{summary.samples_filtered:,}, {summary.samples_dropped:,}"
     yield "trainer waited", f"{summary.trainer_wait_ratio:.1%}"
     yield "ready replicas, mean", f"{summary.replicas_mean:.1f}, balance {scenario.balance_replicas:.1f}"
-    yield "launches, refused", f"{summary.launches:,}, {summary.refusals:,}"
-    yield "interruptions, unnoticed", f"{summary.interruptions:,}, {summary.interruptions_unnoticed:,}"
+    yield "launches asked for, of them refused", f"{summary.launches:,}, {summary.refusals:,}"
+    yield "interruptions, of them unnoticed", f"{summary.interruptions:,}, {summary.interruptions_unnoticed:,}"
     yield "tokens generated", f"{summary.tokens_generated:,}"
-    yield "tokens salvaged, wasted", f"{summary.tokens_salvaged:,}, {summary.tokens_wasted:,}"
+    yield "tokens salvaged", f"{summary.tokens_salvaged:,}"
+    yield "tokens wasted, never in a finished sample", _of(summary.tokens_wasted, summary.tokens_generated)
+    yield "tokens of samples dropped, too stale", _of(summary.tokens_stale, summary.tokens_generated)
     yield "computed in", f"{summary.wall_s:.1f} s"
+
+
+def _of(part: int, whole: int) -> str:
+    return f"{part:,}, {part / max(1, whole):.1%}"
 
 
 @contextmanager

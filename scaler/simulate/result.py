@@ -51,7 +51,9 @@ class Summary:
     """Rent by capacity type, refunds taken off."""
     refunds_usd: float
     launches: int
+    """Asked for, whether granted or refused."""
     refusals: int
+    """Of those."""
     samples_dropped: int
     """Too stale."""
     samples_filtered: int

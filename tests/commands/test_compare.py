@@ -126,10 +126,13 @@ def _count(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 def test_people_get_a_line_a_row_and_a_line_a_group(tmp_path: Path) -> None:
     result = _compare(tmp_path)
 
-    rows, groups, last = result.stdout.strip().split("\n\n")
+    rows, groups, baseline, last = result.stdout.strip().split("\n\n")
     assert len(rows.splitlines()) == 1 + 2 * 3
     assert groups.splitlines()[0].split()[:4] == ["scenario", "regime", "windows", "policy"]
-    assert last.startswith("baseline ")
+    assert baseline.startswith("baseline ")
+    assert last.startswith("small: ")
+    assert "has the lowest mean cost" in last
+    assert last.endswith("cannot be said: it takes 4 windows or more.")
 
 
 def test_rows_go_to_csv_and_the_page_is_written(tmp_path: Path) -> None:

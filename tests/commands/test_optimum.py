@@ -1,6 +1,7 @@
 """`headrace optimum` as a person or a script meets it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -114,3 +115,12 @@ def test_in_the_mean_it_is_higher_and_says_so(tmp_path: Path) -> None:
     _, out, _ = headrace(*words, "--in-the-mean", "--problem", str(file))
     assert "no policy, in the mean over draws, costs less per 1,000 samples than" in out
     assert json.loads(file.read_text())["draws"]["blind_s"] > 0
+
+
+def test_where_nothing_can_be_trained_the_table_says_so_in_words() -> None:
+    code, out, _ = headrace("--scenario", "small", "--hours", "0.001", "--foresight", "0m")
+    assert code == 0
+    assert "infinite, as no sample is credited; it waits" in out
+    assert "1 step, 1 program " in out
+    assert "whatever the seed" in out
+    assert not re.search(r"\b(inf|nan)\b|nan%", out)

@@ -1,6 +1,7 @@
 """`headrace simulate` and `headrace scenarios` as a person runs them; wrong input is a line and exit code 2."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from scaler.cli import app
+from scaler.simulate.loading import shipped_scenarios
 from scaler.traces.offering_events import dump
 from tests.builders.traces import a_trace
 
@@ -52,6 +54,61 @@ def test_people_get_a_table_that_says_where_the_capacity_came_from() -> None:
     assert code == 0
     assert "cost per 1,000 samples" in out
     assert "capacity: seed 0, here-a, here-b, from hour 0" in out
+
+
+def test_the_table_says_what_is_wasted_and_beside_it_what_is_too_stale() -> None:
+    out = ran(*SMALL)[1]
+    assert re.search(r"tokens wasted, never in a finished sample\W+[\d,]+, \d+\.\d%", out)
+    assert re.search(r"tokens of samples dropped, too stale\W+0, 0\.0%", out)
+
+
+def test_launches_are_told_as_asked_for_and_refused(tmp_path: Path) -> None:
+    words = (*SMALL, "--trace", day(tmp_path, a={0.0: 0}), "--hours", "2")
+    found = json.loads(ran(*words, "--json")[1])
+    assert found["launches"] > found["refusals"] > 0
+    told = f"{found['launches']:,}, {found['refusals']:,}"
+    page = tmp_path / "page.html"
+    assert re.search(rf"launches asked for, of them refused\W+{told}\W", ran(*words, "--report", str(page))[1])
+    assert f"<td>launches asked for</td><td>\u2013</td><td>{found['launches']:,}</td>" in page.read_text()
+    assert f"<td>of them refused</td><td>\u2013</td><td>{found['refusals']:,}</td>" in page.read_text()
+
+
+def test_where_nothing_is_held_or_trained_the_table_says_so_in_words(tmp_path: Path) -> None:
+    policy = tmp_path / "idle.yaml"
+    policy.write_text("policy: {type: static, replicas: 0}\n")
+    words = ("--trace", day(tmp_path, a={0.0: 0}), "--hours", "2")
+    code, out, _ = ran("simulate", "--scenario", "small", "--policy", str(policy), *words)
+    assert code == 0
+    assert "│ infinite, as no sample is credited │" in out
+    assert re.search(r"120\.00 USD: trainer 120 +│", out)
+    assert "64 in 1 policy update " in out
+
+
+@pytest.mark.parametrize(
+    ("hours", "said"), [("12", "12 hours"), ("0.5", "30 minutes"), ("2.77778e-07", "0.001 seconds")]
+)
+def test_the_length_of_a_run_is_told_in_the_unit_that_fits(hours: str, said: str) -> None:
+    assert f"rate_match in small, {said}, seed 0" in ran(*SMALL, "--hours", hours)[1]
+
+
+def test_where_many_samples_are_too_stale_a_line_says_what_to_do_and_the_page_too(tmp_path: Path) -> None:
+    small, stale, page = shipped_scenarios()["small"], tmp_path / "stale.yaml", tmp_path / "page.html"
+    stale.write_text(
+        small.read_text()
+        .replace("maxStaleness: 8", "maxStaleness: 3")
+        .replace("concurrentUnits: 8", "concurrentUnits: 20")
+    )
+    words = ("simulate", "--scenario", str(stale), "--policy", "buffer_band", "--json")
+    code, out, err = ran(*words)
+    figures = json.loads(out)
+    share = figures["samples_dropped"] / (figures["samples_dropped"] + figures["samples_trained"])
+    assert code == 0
+    assert share > 0.03
+    assert f"{100 * share:.1f} % of the samples were too stale to train on, so that the n* of 6" in err
+    assert "raise job.maxStaleness" in err
+    assert err.count("\n") == 1
+    ran(*words, "--report", str(page))
+    assert err.strip() in page.read_text().replace("\u00a0", " ")
 
 
 def test_the_same_seed_gives_the_same_figures_and_another_does_not() -> None:

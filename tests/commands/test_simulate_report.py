@@ -45,7 +45,7 @@ def test_the_page_has_all_pictures_of_a_run(written: tuple[dict[str, object], st
         "Ready replicas",
         "Buffer depth",
         "Trainer waiting",
-        "Tokens lost",
+        "Tokens wasted",
         "Where the money",
     ):
         assert f"<figcaption><b>{head}" in written[1]

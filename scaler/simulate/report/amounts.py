@@ -15,6 +15,8 @@ _PREFIXES = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"
 _UNITS_OF_TIME = ((72.0, 24.0, "day"), (1.0, 1.0, "hour"), (1 / 60, 1 / 60, "minute"))
 """From how many hours on, how many hours it has, and its name."""
 _NOTHING = 1e-6
+_NO_TIME_H = 0.0005 / 3600
+"""Half a millisecond."""
 _NO_SHARE = 1e-9
 """A few tokens of a million are a share; what is below one of a thousand million is rounding."""
 _ENDLESS = 1e15
@@ -128,7 +130,7 @@ def interval(text: Callable[[float], str], low: float, high: float) -> str:
 
 def duration(hours: float) -> str:
     """A length of time, in seconds or minutes where it is short and in days where it is long."""
-    if not math.isfinite(hours) or next_to_nothing(hours):
+    if not math.isfinite(hours) or abs(hours) < _NO_TIME_H:
         return plural(hours, "hour")
     size = abs(float(f"{hours:.3g}"))
     for least, length, word in _UNITS_OF_TIME:
@@ -137,7 +139,12 @@ def duration(hours: float) -> str:
     return plural(3600 * hours, "second")
 
 
-def plural(value: float, word: str) -> str:
-    """`1 replica`, `2 replicas`."""
-    text = number(value)
+def plural(value: float, word: str, say: Callable[[float], str] = number) -> str:
+    """`1 replica`, `2 replicas`; the number as `say` writes it."""
+    text = say(value)
     return f"{text}{_SPACE}{word}{'' if text == '1' else 's'}"
+
+
+def in_terminal(text: str) -> str:
+    """With plain spaces: a terminal breaks no lines of a table there, and `grep` knows no others."""
+    return text.replace(_SPACE, " ")

@@ -11,7 +11,7 @@ from itertools import pairwise
 from xml.etree.ElementTree import Element
 
 from scaler.simulate.report.amounts import number
-from scaler.simulate.report.axes import Scale, hour_ticks, in_days
+from scaler.simulate.report.axes import Scale, hour_ticks, time_unit
 from scaler.simulate.report.nodes import node, px
 from scaler.simulate.report.style import INK
 
@@ -82,10 +82,10 @@ class Chart:
         self.text((self.left + self.right) / 2, self.bottom + 31, label, anchor="middle", class_="tick")
 
     def hours_axis(self) -> None:
-        """The time since the start, in hours or days."""
+        """The time since the start, in days, hours, minutes or seconds."""
         hours = self.x.high
-        unit, label = (24.0, "days since the start") if in_days(hours) else (1.0, "hours since the start")
-        self.x_axis(hour_ticks(hours), lambda value: number(value / unit, 4), label)
+        unit_h, word = time_unit(hours)
+        self.x_axis(hour_ticks(hours), lambda value: number(value / unit_h, 4), f"{word} since the start")
 
     def text(self, x: float, y: float, text: str, anchor: str = "start", class_: str = "", fill: str = "") -> None:
         """A line of text; y is its baseline."""

@@ -1,4 +1,4 @@
-"""Pictures of one run over time, all on the same time axis: fleet, ready replicas, buffer, waiting, tokens lost.
+"""Pictures of one run over time, all on the same time axis: fleet, ready replicas, buffer, waiting, tokens wasted.
 
 Policy: each is a caption of one sentence with the numbers of this run, then the picture. What the timeline does not hold
 is not drawn.
@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 
 from scaler.model.capacity import CapacityType
 from scaler.simulate.report.amounts import count, duration, next_to_nothing, number, percent, plural
-from scaler.simulate.report.axes import ticks
+from scaler.simulate.report.axes import ticks, time_unit
 from scaler.simulate.report.bins import Bins, bins_of
 from scaler.simulate.report.chart import Chart
 from scaler.simulate.report.content import Case, Optimum, SetPoint
@@ -25,7 +25,7 @@ _HOVER_BINS = 4
 _HIGHER = 1.8
 """A bound that is higher than so many times the rest is not worth the room that it would take."""
 _WAITING_TOPS = (0.1, 0.25, 0.5, 1.0)
-"""Axes that waiting may have: the least that holds it."""
+"""Axes that waiting may have: the least that holds it. The last holds all: a solver's 1.000000001 is no more than 1."""
 _INTERRUPTED = "#c0182b"
 
 
@@ -41,7 +41,7 @@ class Shown:
     set_points: tuple[SetPoint, ...] = ()
     interruptions: int | None = None
     tokens: Mapping[str, int] | None = None
-    """Generated, salvaged and wasted, of the whole run."""
+    """Generated, salvaged, wasted and stale, of the whole run."""
     optimum: Optimum | None = None
     """Where the timeline is its plan, in which nothing is whole: what is made is worked off as it flows."""
 
@@ -83,7 +83,7 @@ def _fleet(shown: Shown) -> Element | None:
     chart = _replica_chart(shown, f"Fleet of {shown.name} by offering", max(stacks[-1]), 230)
     for (layer, values), top in reversed(list(zip(layers, stacks, strict=True))):
         mean = sum(values) / len(values)
-        chart.area(bins.hours, top, layer.colour, f"{layer.label}: {number(mean)} replicas on average")
+        chart.area(bins.hours, top, layer.colour, f"{layer.label}: {plural(mean, 'replica')} on average")
     _demand(chart, shown)
     if capacity:
         chart.line(bins.hours, bins.mean(capacity), INK, width=1.4)
@@ -152,7 +152,8 @@ def _hover(
 
 def _said(bins: Bins, i: int, lines: Mapping[str, Sequence[float]]) -> str:
     there = {name: values for name, values in lines.items() if not next_to_nothing(values[i])}
-    stretch = f"hours {number(bins.hours[i])} to {number(bins.hours[i + 1])}"
+    unit_h, word = min(time_unit(bins.hours[-1]), (1.0, "hours"))
+    stretch = f"{word} {number(bins.hours[i] / unit_h)} to {number(bins.hours[i + 1] / unit_h)}"
     return "\n".join((stretch, *(f"{name}: {number(series[i])}" for name, series in there.items())))
 
 
@@ -163,7 +164,7 @@ def _say_fleet(
     total, most = sum(held.values()), max(held, key=lambda name: held[name])
     on_demand = sum(sum(v) for layer, v in layers if layer.capacity_type is CapacityType.ON_DEMAND)
     share = percent(held[most] / total if total else 0.0)
-    parts = [f"{number(total)} replicas are held on average, the largest part ({share}) from {most}"]
+    parts = [f"on average, {plural(total, 'replica')} held, the largest part ({share}) from {most}"]
     if on_demand:
         parts.append(f"on-demand makes up {number(on_demand * shown.timeline.step_s / 3600)} replica-hours")
     if capacity:
@@ -301,7 +302,7 @@ def _waiting(shown: Shown) -> Element | None:
     so_far = [total / (i + 1) for i, total in enumerate(accumulate(waiting))]
     points = [(bins.hours[i + 1], so_far[edge - 1]) for i, edge in enumerate(bins.edges[1:])]
     means = bins.mean(waiting)
-    top = next(top for top in _WAITING_TOPS if max(means) <= top)
+    top = next((top for top in _WAITING_TOPS if max(means) <= top), _WAITING_TOPS[-1])
     chart = Chart(f"Trainer waiting in {shown.name}", (0.0, shown.hours), (0.0, top), 110)
     chart.y_axis(ticks(0.0, top, 4), lambda value: f"{number(100 * value)} %", "waiting")
     chart.hours_axis()
@@ -338,24 +339,31 @@ def _wasted(shown: Shown) -> Element | None:
     wasted, tokens = shown.timeline.wasted_tokens, shown.tokens
     if not wasted or not tokens:
         return None
-    words = (
-        f"Tokens lost: {count(tokens['wasted'])} of {count(tokens['generated'])} generated "
-        f"({percent(tokens['wasted'] / max(1, tokens['generated']))}) are wasted, while {count(tokens['salvaged'])} were "
-        f"handed over and continued by another worker"
-    )
+    words = _say_wasted(tokens)
     if not any(wasted):
-        return figure(f"{words}; no step lost any.")
+        return figure(f"{words}; no step wasted any.")
     bins = shown.bins(wasted)
     totals = bins.total(wasted)
     chart = Chart(f"Wasted tokens in {shown.name}", (0.0, shown.hours), (0.0, max(totals) * 1.1), 100)
     chart.y_axis(ticks(0.0, chart.y.high, 4), count, "tokens")
     chart.hours_axis()
-    chart.area(bins.hours, totals, WASTED, "tokens generated and lost")
+    chart.area(bins.hours, totals, WASTED, "tokens wasted")
     _interruption_marks(chart, shown)
     _hover(chart, bins, {}, {"wasted tokens": wasted, "interruptions": shown.timeline.interruptions})
     worst = max(range(len(totals)), key=lambda i: totals[i])
     length = duration(bins.hours[1] - bins.hours[0])
     return figure(
-        f"{words}; the worst {length}, {_when(bins.hours[worst])}, lose {count(round(totals[worst]))}.",
+        f"{words}; the worst {length}, {_when(bins.hours[worst])}, wastes {count(round(totals[worst]))}.",
         chart.finish(),
+    )
+
+
+def _say_wasted(tokens: Mapping[str, int]) -> str:
+    """Dropped samples are not in the picture: their tokens were good until the policy had moved on."""
+    generated = max(1, tokens["generated"])
+    return (
+        f"Tokens wasted: {count(tokens['wasted'])} of {count(tokens['generated'])} generated "
+        f"({percent(tokens['wasted'] / generated)}) never got into a finished sample; besides, {count(tokens['stale'])} "
+        f"({percent(tokens['stale'] / generated)}) are in finished samples that were dropped as too stale, and "
+        f"{count(tokens['salvaged'])} were handed over and continued by another worker"
     )

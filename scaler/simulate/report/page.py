@@ -13,12 +13,13 @@ from itertools import groupby
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
-from scaler.simulate.report.amounts import comparison, count, difference, duration, number, percent, usd
+from scaler.simulate.report.amounts import comparison, count, difference, duration, number, percent, plural, usd
 from scaler.simulate.report.content import Case, Optimum, PolicyRun, Report
 from scaler.simulate.report.costs import comparison_pictures, say_comparison
 from scaler.simulate.report.nodes import clean, node, render
 from scaler.simulate.report.sections import Section, sections_of
 from scaler.simulate.report.tables import comparison_table
+from scaler.simulate.report.too_stale import say_too_stale
 
 _MOST_BINS, _LEAST_BINS = 280, 24
 _BUDGET = 40_000
@@ -29,7 +30,15 @@ _WORDS = (
     ("optimum (bound)", "a lower bound of the cost in the same world with the future known: no policy can be below it"),
     ("samples credited", "samples trained, less what was eaten of the stock there was at the start"),
     ("warm start", "replicas that exist and are ready at the start, with a buffer; the same for every policy"),
-    ("salvaged, wasted", "tokens that an interrupted worker handed over; tokens generated that nobody could use"),
+    ("salvaged", "tokens that an interrupted worker handed over and another continued"),
+    (
+        "wasted",
+        "tokens that never became part of a finished sample: lost with a worker, or given up unfinished as too stale",
+    ),
+    (
+        "too stale",
+        "finished samples, and their tokens, that were dropped since the policy had moved on too far to train on them",
+    ),
     ("refund", "the charge that falls away where the cloud itself interrupts an instance in its first hour"),
 )
 
@@ -101,8 +110,17 @@ def _opening(report: Report) -> Iterator[Element]:
         yield node("p", _headline(case, one_of_many=bool(report.comparison)), class_="lead")
         if len(case.runs) == 1:
             yield _tiles(case.runs[0], case.optimum)
+    yield from _cautions(report)
     for note in report.notes:
         yield node("p", note, class_="muted")
+
+
+def _cautions(report: Report) -> Iterator[Element]:
+    for case in report.cases:
+        for shown in case.runs:
+            if words := say_too_stale(shown.run.summary, case.facts.balance_replicas):
+                place = f"{case.facts.name}: " if len(report.cases) > 1 else ""
+                yield node("p", node("b", "Too stale. "), place + words, class_="caution")
 
 
 def _headline(case: Case, *, one_of_many: bool) -> str:
@@ -114,13 +132,18 @@ def _headline(case: Case, *, one_of_many: bool) -> str:
     best = runs[0]
     words = (
         f"{where}, {best.policy} {'is cheapest of ' + str(len(runs)) + ' policies: it ' if len(runs) > 1 else ''}"
-        f"trains {count(best.samples_trained)} samples for {usd(best.cost_usd)}, "
-        f"{usd(best.cost_usd_per_1k_samples)} per 1,000"
+        f"trains {plural(best.samples_trained, 'sample', count)} for {usd(best.cost_usd)}, "
+        f"{_per_1k(best.cost_usd_per_1k_samples)}"
     )
     bound = case.optimum.figure("cost_usd_per_1k_samples") if case.optimum else None
-    above = comparison(best.cost_usd_per_1k_samples, bound) if bound is not None else ""
+    cost = best.cost_usd_per_1k_samples
+    above = comparison(cost, bound) if bound is not None and math.isfinite(cost) else ""
     beside = f" ({above} the clairvoyant bound)" if above else ""
     return f"{words}{beside}; the trainer waits {percent(best.trainer_wait_ratio)} of the time."
+
+
+def _per_1k(cost: float) -> str:
+    return f"{usd(cost)} per 1,000" if math.isfinite(cost) else "none of them credited"
 
 
 def _tiles(shown: PolicyRun, optimum: Optimum | None) -> Element:
@@ -129,12 +152,19 @@ def _tiles(shown: PolicyRun, optimum: Optimum | None) -> Element:
         (usd(summary.cost_usd_per_1k_samples), "per 1,000 samples"),
         (percent(summary.trainer_wait_ratio), "of the time the trainer waits"),
         (number(summary.replicas_mean), "replicas ready on average"),
-        (number(summary.interruptions, 4), "interruptions"),
-        (percent(summary.tokens_wasted / max(1, summary.tokens_generated)), "of tokens wasted"),
+        (number(summary.interruptions, 4), "interruption" if summary.interruptions == 1 else "interruptions"),
+        (
+            percent(summary.tokens_wasted / max(1, summary.tokens_generated)),
+            "of tokens wasted before a sample was finished",
+        ),
+        (percent(summary.tokens_stale / max(1, summary.tokens_generated)), "of tokens in samples dropped as too stale"),
     ]
     bound = optimum.figure("cost_usd_per_1k_samples") if optimum else None
     if bound is not None and math.isfinite(bound):
-        tiles.insert(1, (difference(summary.cost_usd_per_1k_samples, bound), f"to the bound, {usd(bound)}"))
+        beside = difference(summary.cost_usd_per_1k_samples, bound)
+        tiles.insert(
+            1, (beside, f"to the bound, {usd(bound)}") if beside else (usd(bound), "the bound, per 1,000 samples")
+        )
     return node(
         "div",
         *(node("div", node("b", big), node("span", small), class_="tile") for big, small in tiles),

@@ -84,6 +84,7 @@ def _shown(case: Case, each: PolicyRun, layers: tuple[Layer, ...], bins: int) ->
             "generated": summary.tokens_generated,
             "salvaged": summary.tokens_salvaged,
             "wasted": summary.tokens_wasted,
+            "stale": summary.tokens_stale,
         },
     )
 

@@ -1,4 +1,4 @@
-"""Pictures of all policies of one case together: trainer waiting so far, and what became of interrupted tokens."""
+"""Pictures of all policies of one case together: trainer waiting so far, and tokens that were interrupted or in vain."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -11,7 +11,7 @@ from scaler.simulate.report.chart import Chart
 from scaler.simulate.report.content import Case
 from scaler.simulate.report.figures import figure, key
 from scaler.simulate.report.rows import OPTIMUM, Rows, short
-from scaler.simulate.report.style import INK, SALVAGED, WASTED, policy_colour, policy_dash
+from scaler.simulate.report.style import INK, SALVAGED, STALE, WASTED, policy_colour, policy_dash
 from scaler.simulate.result import Summary, Timeline
 
 _LEAST_SHARE = 1e-4
@@ -64,15 +64,13 @@ def _say_waiting(case: Case, waited: dict[str, list[float]]) -> str:
 
 
 def token_fates(case: Case) -> Element | None:
-    """Salvaged and wasted tokens, a pair of bars a policy, as shares of what was generated."""
+    """Salvaged, wasted and stale tokens, three bars a policy, as shares of what was generated."""
     found = [shown.run.summary for shown in case.runs if shown.run.summary.tokens_generated]
     if not found:
         return None
-    most = 1.05 * max(
-        _LEAST_SHARE, *(_share(s, tokens) for s in found for tokens in (s.tokens_wasted, s.tokens_salvaged))
-    )
+    most = 1.05 * max(_LEAST_SHARE, *(_share(s, tokens) for s in found for tokens in _fates(s).values()))
     rows = Rows(
-        f"Tokens salvaged and wasted: {case.facts.name}",
+        f"Tokens salvaged, wasted and too stale: {case.facts.name}",
         [s.policy for s in found],
         (0.0, most),
         "% of tokens generated",
@@ -80,11 +78,24 @@ def token_fates(case: Case) -> Element | None:
     )
     for i, summary in enumerate(found):
         _token_bars(rows, i, summary)
-    keys = [
-        (SALVAGED, "salvaged: handed over and continued"),
-        (WASTED, "wasted: generated and lost, or dropped unused"),
-    ]
-    return figure(_say_tokens(found), rows.chart.finish(), key(keys))
+    return figure(
+        _say_tokens(found), rows.chart.finish(), key([(_FATES[word], f"{word}: {_MEANT[word]}") for word in _FATES])
+    )
+
+
+_FATES = {"salvaged": SALVAGED, "wasted": WASTED, "too stale": STALE}
+_MEANT = {
+    "salvaged": "handed over and continued",
+    "wasted": "never in a finished sample, as it was lost with a worker or given up",
+    "too stale": "in a finished sample that was dropped",
+}
+_BAR = 8.0
+"""Height of one of the three, in pixels."""
+
+
+def _fates(summary: Summary) -> dict[str, int]:
+    tokens = (summary.tokens_salvaged, summary.tokens_wasted, summary.tokens_stale)
+    return dict(zip(_FATES, tokens, strict=True))
 
 
 def _share(summary: Summary, tokens: int) -> float:
@@ -92,14 +103,12 @@ def _share(summary: Summary, tokens: int) -> float:
 
 
 def _token_bars(rows: Rows, i: int, summary: Summary) -> None:
-    chart, y = rows.chart, rows.middle(i)
-    for top, tokens, colour, word in (
-        (y - 10, summary.tokens_salvaged, SALVAGED, "salvaged"),
-        (y, summary.tokens_wasted, WASTED, "wasted"),
-    ):
-        end = chart.x(_share(summary, tokens))
-        chart.box(chart.left, top, end - chart.left, 9, colour, f"{summary.policy}: {count(tokens)} tokens {word}")
-    rows.words(i, f"{count(summary.tokens_salvaged)} / {count(summary.tokens_wasted)}")
+    chart, top = rows.chart, rows.middle(i) - 1.5 * _BAR
+    for j, (word, tokens) in enumerate(_fates(summary).items()):
+        width = chart.x(_share(summary, tokens)) - chart.left
+        title = f"{summary.policy}: {count(tokens)} tokens {word}"
+        chart.box(chart.left, top + j * _BAR, width, _BAR - 1, _FATES[word], title)
+    rows.words(i, " / ".join(map(count, _fates(summary).values())))
 
 
 def _say_tokens(found: Sequence[Summary]) -> str:
@@ -112,10 +121,18 @@ def _say_tokens(found: Sequence[Summary]) -> str:
         words = f"{wastes}, and salvages {count(most.tokens_salvaged)}"
     else:
         words = f"none is wasted; {most.policy} salvages {of_many}{_of_generated(most, most.tokens_salvaged)}"
+    stale = max(found, key=lambda summary: _share(summary, summary.tokens_stale))
     return (
-        f"Tokens salvaged and wasted: {words}, with {plural(most.samples_dropped, 'sample')} dropped as too stale; the first "
-        "number at the right is salvaged, the second wasted."
+        f"Tokens salvaged, wasted and too stale: {words}; {_say_stale(stale, of_many)}; the numbers at the right are salvaged, "
+        "wasted, too stale."
     )
+
+
+def _say_stale(most: Summary, of_many: str) -> str:
+    if not most.samples_dropped:
+        return "no sample was dropped as too stale"
+    samples = plural(most.samples_dropped, "sample")
+    return f"{most.policy} drops {of_many}{samples} as too stale, with {_of_generated(most, most.tokens_stale)}"
 
 
 def _of_generated(summary: Summary, tokens: int) -> str:

@@ -23,7 +23,7 @@ DASHES = ("", "7 3", "2 2.5", "9 3 2 3")
 
 INK, MUTED = "var(--ink)", "var(--muted)"
 READY, SHORT = "#0072b2", "#d55e00"
-BUFFER, WAITING, WASTED, SALVAGED = "#7b5ea7", "#d55e00", "#d55e00", "#009e73"
+BUFFER, WAITING, WASTED, SALVAGED, STALE = "#7b5ea7", "#d55e00", "#d55e00", "#009e73", "#0072b2"
 TRAINER, REFUNDS = "#8a94a0", "#009e73"
 
 

@@ -54,11 +54,13 @@ _LINES = (
     _Line(name="replicas_mean", words="ready replicas, mean", text=_plain),
     _Line(name="interruptions", words="interruptions", text=_plain),
     _Line(name="interruptions_unnoticed", words="of them without notice", text=_plain),
-    _Line(name="launches", words="launches granted", text=_plain),
-    _Line(name="refusals", words="launches refused", text=_plain),
+    _Line(name="launches", words="launches asked for", text=_plain),
+    _Line(name="refusals", words="of them refused", text=_plain),
     _Line(name="tokens_generated", words="tokens generated", text=count),
     _Line(name="tokens_salvaged", words="tokens salvaged", text=count),
-    _Line(name="tokens_wasted", words="tokens wasted", text=count),
+    _Line(name="tokens_wasted", words="tokens wasted, never in a finished sample", text=count),
+    _Line(name="tokens_lost", words="of them lost with a worker", text=count),
+    _Line(name="tokens_stale", words="tokens of samples dropped, too stale", text=count),
     _Line(name="samples_filtered", words="samples filtered", text=_plain),
     _Line(name="samples_dropped", words="samples dropped, too stale", text=_plain),
     _Line(name="start_stock_samples", words="stock at the start (samples)", text=_plain),
@@ -134,7 +136,7 @@ def comparison_table(rows: Sequence[ComparisonRow]) -> Element:
 
 def _comparison_row(row: ComparisonRow, best: float) -> Element:
     bound, ratio = row.bound_usd_per_1k_samples, row.ratio
-    over = ratio or (None if bound is None else Spread(value=row.cost / bound))
+    over = ratio or (Spread(value=row.cost / bound) if bound else None)
     return node(
         "tr",
         node("td", row.scenario, class_="name"),

@@ -94,12 +94,12 @@ def test_a_single_run_has_every_section_and_picture() -> None:
     assert captions(text)[:8] == [
         "Cost per 1,000 trained samples, case-a",
         "Where the money goes",
-        "Tokens salvaged and wasted",
+        "Tokens salvaged, wasted and too stale",
         "Fleet by offering",
         "Ready replicas against demand",
         "Buffer depth against its band",
         "Trainer waiting for a batch",
-        "Tokens lost",
+        "Tokens wasted",
     ]
 
 
@@ -173,7 +173,7 @@ def test_a_run_without_a_timeline_shows_its_figures_and_no_empty_picture() -> No
     case = some_case(1)
     bare = replace(case.runs[0], run=replace(case.runs[0].run, timeline=Timeline(step_s=60.0)))
     text = page(Report(title="bare", cases=(replace(case, runs=(bare,), optimum=None),)))
-    assert captions(text) == ["Where the money goes", "Tokens salvaged and wasted"]
+    assert captions(text) == ["Where the money goes", "Tokens salvaged, wasted and too stale"]
     assert "nan" not in text
 
 

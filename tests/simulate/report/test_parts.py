@@ -29,7 +29,7 @@ from scaler.simulate.report.amounts import (
     significant,
     usd,
 )
-from scaler.simulate.report.axes import Scale, hour_ticks, ticks
+from scaler.simulate.report.axes import Scale, hour_ticks, ticks, time_unit
 from scaler.simulate.report.bins import bins_of
 from scaler.simulate.report.chart import Chart
 from scaler.simulate.report.layers import layers_of, type_of
@@ -39,6 +39,7 @@ from scaler.simulate.result import Timeline
 from tests.builders.report import some_case, some_facts, some_rows
 from tests.builders.scenarios import a_scenario
 
+SPOT = some_facts().offerings[0].offering_id
 IN_WORDS = [
     (number, 0.0, "0"),
     (number, 14.34, "14.3"),
@@ -73,6 +74,7 @@ IN_WORDS = [
     (points, -0.0004, "0.0 points"),
     (points, 0.0243, "+2.4 points"),
     (duration, 4.6e-16, "0 hours"),
+    (duration, 1e-3 / 3600, "0.001 seconds"),
     (duration, 0.0068, "24.5 seconds"),
     (duration, 0.99999, "1 hour"),
 ]
@@ -150,12 +152,46 @@ def test_marks_of_an_axis_are_few_and_inside_it(low: float, span: float, most: i
     assert all(low - slack <= mark <= low + span + slack for mark in marks)
 
 
-@given(hours=st.floats(0.3, 2000.0))
+@given(hours=st.floats(1e-9, 2000.0))
 def test_a_time_axis_has_a_mark_at_the_start_and_no_more_than_a_person_reads(hours: float) -> None:
     marks = hour_ticks(hours)
     assert marks[0] == 0.0
     assert marks[-1] <= hours
     assert len(marks) <= 75
+    assert len(marks) >= 2
+
+
+@pytest.mark.parametrize(
+    ("hours", "word", "first"),
+    [
+        (168.0, "days", 1.0),
+        (12.0, "hours", 1.0),
+        (0.5, "minutes", 5.0),
+        (1 / 360, "seconds", 2.0),
+        (1e-3 / 3600, "seconds", 2e-4),
+    ],
+)
+def test_a_time_axis_counts_in_the_unit_that_fits_its_length(hours: float, word: str, first: float) -> None:
+    unit_h, told = time_unit(hours)
+    assert told == word
+    assert hour_ticks(hours)[1] / unit_h == pytest.approx(first)
+
+
+def test_one_of_a_thing_is_told_in_the_singular_and_no_cost_is_infinite_a_thousand() -> None:
+    case = some_case(1)
+    run = case.runs[0].run
+    idle = replace(
+        run.summary, samples_trained=1, samples_credited=0.0, cost_usd_per_1k_samples=math.inf, interruptions=1
+    )
+    timeline = replace(run.timeline, held={SPOT: (1.0,) * 144}, capacity={})
+    shown = replace(case.runs[0], run=replace(run, summary=idle, timeline=timeline))
+    text = page(Report(title="one", cases=(replace(case, runs=(shown,)),))).replace("\u00a0", " ")
+    assert "trains 1 sample for" in text
+    assert "none of them credited; the trainer waits" in text
+    assert "<span>interruption</span>" in text
+    assert f"{SPOT}: 1 replica on average" in text
+    assert "on average, 1 replica held, the largest part" in text
+    assert "<b></b>" not in text
 
 
 def test_what_lies_outside_of_a_scale_is_drawn_at_its_edge() -> None:
@@ -383,7 +419,9 @@ def test_where_no_token_is_wasted_it_says_so_and_who_salvages_most() -> None:
         )
         for each, salvaged in zip(case.runs, (10, 70_000), strict=True)
     )
-    caption = captioned(Report(title="none", cases=(replace(case, runs=runs),)), "Tokens salvaged and wasted")
+    caption = captioned(
+        Report(title="none", cases=(replace(case, runs=runs),)), "Tokens salvaged, wasted and too stale"
+    )
     assert "none is wasted; rate_match salvages most, 70 k of" in caption
 
 
@@ -403,3 +441,24 @@ def test_hours_waited_are_added_up() -> None:
     report = Report(title="waits", cases=(replace(case, runs=runs, optimum=None),))
     caption = captioned(report, "Trainer waiting, added up")
     assert "marginal_value waits least with 3 hours and rate_match most with 6 hours" in caption
+
+
+def test_what_is_dropped_as_too_stale_is_told_beside_what_is_wasted() -> None:
+    case = some_case(1)
+    run = case.runs[0].run
+    summary = replace(
+        run.summary, tokens_generated=1000, tokens_wasted=20, tokens_stale=186, tokens_salvaged=0, samples_dropped=9
+    )
+    report = Report(
+        title="stale", cases=(replace(case, runs=(replace(case.runs[0], run=replace(run, summary=summary)),)),)
+    )
+    text = page(report).replace("\u00a0", " ")
+    assert "<b>2.0 %</b><span>of tokens wasted before a sample was finished</span>" in text
+    assert "<b>18.6 %</b><span>of tokens in samples dropped as too stale</span>" in text
+    fates = captioned(report, "Tokens salvaged, wasted and too stale")
+    assert "marginal_value drops 9 samples as too stale, with 186 of 1,000 generated (18.6 %)" in fates
+    assert "186 (18.6 %) are in finished samples that were dropped as too stale" in captioned(report, "Tokens wasted")
+    found = bars(report, "Tokens salvaged, wasted and too stale")
+    widths = {title.rpartition("tokens ")[2]: width for _, width, title in found}
+    assert widths["too stale"] / widths["wasted"] == pytest.approx(9.3, rel=0.02)
+    assert "dropped unused" not in text
