@@ -95,8 +95,12 @@ def _with_unsaid_of(spec: PolicySpec, other: PolicySpec) -> PolicySpec:
 
 def dump_policy(choice: PolicyChoice) -> str:
     """The YAML that `load_policy` reads as this choice."""
-    parts = {"policy": _form(choice.sizing), "placement": _form(choice.placement)}
-    return yaml.safe_dump(parts, sort_keys=False)
+    return yaml.safe_dump(forms_of(choice), sort_keys=False)
+
+
+def forms_of(choice: PolicyChoice) -> dict[str, dict[str, Any]]:
+    """`policy` and `placement` as plain values of the YAML, each parameter written out."""
+    return {"policy": _form(choice.sizing), "placement": _form(choice.placement)}
 
 
 def is_path(text: str) -> bool:

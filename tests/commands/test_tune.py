@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -45,11 +46,9 @@ def test_what_is_found_is_written_as_a_policy_that_the_simulator_takes(tmp_path:
     assert 1.0 <= answer["train_ratio_tuned"] <= answer["train_ratio_start"]
     assert answer["test_ratio_tuned"] >= 1.0
     assert answer["trials"] == 4
-    assert (
-        (tmp_path / "out.yaml")
-        .read_text(encoding="utf-8")
-        .startswith("# Found by `headrace tune`: buffer_band on small.")
-    )
+    done = "Found" if answer["written"] == "found" else "Searched"
+    text = (tmp_path / "out.yaml").read_text(encoding="utf-8")
+    assert text.startswith(f"# {done} by `headrace tune`: buffer_band on small.")
 
 
 def test_a_fleet_comes_back_whole_with_the_policy_in_it_and_is_valid(tmp_path: Path) -> None:
@@ -123,7 +122,10 @@ def test_people_get_the_parameters_and_what_they_are_worth(tmp_path: Path) -> No
     result = _tune(tmp_path)
 
     assert result.exit_code == 0
-    assert "policy.low_mark" in result.stdout
+    assert result.stdout.split()[:3] == ["parameter", "start", "found"]
+    assert "policy.lowMark" in result.stdout
+    assert "low_mark" not in result.stdout
+    assert re.search(r"policy\.settle +\d+m?s? ", result.stdout)
     assert "Cost over the clairvoyant bound" in result.stdout
 
 
@@ -159,6 +161,7 @@ def _made_up(monkeypatch: pytest.MonkeyPatch, *, seen: float, unseen: list[float
         (0.1, [0.0, 0.0, 0.0, 0.0], "within_chance", "those it started from are as good"),
         (0.1, [-0.1, -0.2, -0.1, -0.2], "loss", "keep the numbers it started from"),
         (0.1, [0.1, 0.2, 0.1], "too_few_windows", "those it started from may be as good"),
+        (0.1, [0.1, -0.2, 0.0], "too_few_windows", "those it started from may be as good"),
         (-0.1, [0.5, 0.5, 0.5, 0.5], "unchanged", "found nothing better"),
     ],
 )
@@ -172,7 +175,14 @@ def test_a_gain_is_one_where_the_search_did_not_look(
     assert answer["verdict"] == verdict
     assert answer["train_gain"] == pytest.approx(max(0.0, seen))
     assert answer["test_gain"] == pytest.approx(fmean(unseen) if seen > 0 else 0.0)
-    assert says in (tmp_path / "out.yaml").read_text(encoding="utf-8")
+    text = (tmp_path / "out.yaml").read_text(encoding="utf-8")
+    assert says in text
+    better = verdict == "gain" or (verdict == "too_few_windows" and fmean(unseen) > 0)
+    assert answer["written"] == ("found" if better else "start")
+    written = load_policy(str(tmp_path / "out.yaml"))
+    assert (written.sizing == load_policy("buffer_band").sizing) is not better
+    assert ("Found, and left out:" in text) is (not better and verdict != "unchanged")
+    assert (answer["params"] != answer["params_start"]) is (verdict != "unchanged")
 
 
 @pytest.mark.parametrize(
