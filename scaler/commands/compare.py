@@ -11,14 +11,14 @@ from typing import Any
 from scaler.commands.outputs import OutputError, check_writable, writing
 from scaler.commands.processes import Workers, workers
 from scaler.commands.tables import table_of
-from scaler.commands.worlds import WRONG_INPUT, line_of
+from scaler.commands.worlds import WRONG_INPUT, line_of, tell_lost_prices
 from scaler.config.faults import ConfigError
 from scaler.simulate.compare import DEFAULT_POLICY, Comparison, Group, Row, compare, rows_of
 from scaler.simulate.jobs import Job, Place
-from scaler.simulate.loading import LATEST_H, ScenarioFile, load_scenario, open_trace
+from scaler.simulate.loading import LATEST_H, ScenarioFile, check_length, load_scenario, open_trace
 from scaler.simulate.policy_file import PolicyChoice, load_policy
 from scaler.simulate.windows import LEAST_STEP, Split, Window, most_windows, windows_of
-from scaler.traces.trace import TraceError
+from scaler.traces.trace import CapacityTrace, TraceError
 
 _SHOWN = ("cost_usd_per_1k_samples", "ratio", "ratio_before_refunds", "trainer_wait_ratio", "gap_share")
 
@@ -99,8 +99,8 @@ def load_policies(names: Sequence[str]) -> tuple[PolicyChoice, ...]:
     return policies
 
 
-def places_of(grid: Grid) -> tuple[Place, ...]:
-    """Every window of every trace for every scenario.
+def places_of(grid: Grid, *, tell_prices: bool = True) -> tuple[Place, ...]:
+    """Every window of every trace for every scenario; what is odd about them, and of a scenario's prices, goes to stderr.
 
     Raises:
         ValueError: there is nothing to run, or two scenarios or traces could not be told apart.
@@ -113,7 +113,7 @@ def places_of(grid: Grid) -> tuple[Place, ...]:
         place
         for scenario in grid.scenarios
         for trace in grid.traces or (None,)
-        for place in _places(grid, scenario, files[scenario], trace)
+        for place in _places(grid, scenario, files[scenario], trace, tell_prices=tell_prices)
     )
 
 
@@ -141,9 +141,14 @@ def _same_trace(text: str) -> str:
     return f"{Path(file).resolve()}{mark}{zones}"
 
 
-def _places(grid: Grid, scenario: str, file: ScenarioFile, trace: str | None) -> Iterator[Place]:
+def _places(grid: Grid, scenario: str, file: ScenarioFile, trace: str | None, *, tell_prices: bool) -> Iterator[Place]:
     hours = file.hours if grid.hours is None else grid.hours
-    for number, window in enumerate(_windows(grid, trace, hours)):
+    opened = None if trace is None else open_trace(trace, ignore_dips=grid.ignore_dips)
+    if opened is not None:
+        check_length(opened, hours)
+    if tell_prices:
+        tell_lost_prices(scenario, file, opened)
+    for number, window in enumerate(_windows(grid, opened, hours)):
         yield Place(
             scenario=scenario,
             trace=trace,
@@ -154,18 +159,18 @@ def _places(grid: Grid, scenario: str, file: ScenarioFile, trace: str | None) ->
         )
 
 
-def _windows(grid: Grid, trace: str | None, hours: float) -> Sequence[Window]:
+def _windows(grid: Grid, trace: CapacityTrace | None, hours: float) -> Sequence[Window]:
     if trace is None:  # each has a capacity of its own
         return [windows_of(hours, hours, grid.windows)[0] for _ in range(grid.windows)]
-    length_h = open_trace(trace, ignore_dips=grid.ignore_dips).end_s / 3600
+    length_h = trace.end_s / 3600
     most = most_windows(length_h, hours, grid.split)
     found = windows_of(length_h, hours, min(grid.windows, most), grid.split)
     part = "it" if grid.split is Split.ALL else f"its part for {grid.split}"
     if found[0].hours < hours:
-        print(f"{trace}: {part} lasts {found[0].hours:.2f} h, so one window of that length", file=sys.stderr)
+        print(f"{trace.source}: {part} lasts {found[0].hours:.2f} h, so one window of that length", file=sys.stderr)
     elif most < grid.windows:
         alike = f"of more each would share over {1 - LEAST_STEP:.0%} of its hours with the next"
-        print(f"{trace}: {part} has {most} windows of {hours:g} h, not {grid.windows}: {alike}", file=sys.stderr)
+        print(f"{trace.source}: {part} has {most} windows of {hours:g} h, not {grid.windows}: {alike}", file=sys.stderr)
     return found
 
 

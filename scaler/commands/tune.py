@@ -112,7 +112,7 @@ def _tuned(options: TuneOptions, policy: PolicyChoice) -> tuple[dict[str, Any], 
     if not knobs_of(policy):
         raise ValueError(f"{policy.name} has no parameter to search")
     if options.trials < 1:
-        raise ValueError(f"{options.trials} trials are none")
+        raise ValueError(f"--trials {options.trials}: {options.trials} trials are none; write 1 at least")
     training = places_of(replace(options.grid, split=Split.TRAIN))
     testing = _testing(options.grid)
     with workers(options.jobs) as at_work:
@@ -152,8 +152,9 @@ def _is_better(gain: Gain) -> bool:
 def _testing(grid: Grid) -> tuple[Place, ...]:
     """The windows to judge on; of generated capacity, seeds that training never saw."""
     if grid.traces:
-        return places_of(replace(grid, split=Split.TEST))
-    return tuple(place for place in places_of(replace(grid, windows=2 * grid.windows)) if place.window >= grid.windows)
+        return places_of(replace(grid, split=Split.TEST), tell_prices=False)
+    every = places_of(replace(grid, windows=2 * grid.windows), tell_prices=False)
+    return tuple(place for place in every if place.window >= grid.windows)
 
 
 def _judged(

@@ -210,6 +210,33 @@ def test_windows_that_hardly_differ_are_not_run_and_are_told(tmp_path: Path) -> 
     assert "it has 6 windows of 2.5 h, not 1000: of more each would share over 95% of its hours" in result.stderr
 
 
+@pytest.mark.parametrize(("key", "told"), [("trace-b", True), ("b", False)])
+def test_a_zones_price_that_no_zone_has_is_told(key: str, told: bool, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    text = shipped_scenarios()["small"].read_text()
+    assert 'spot: {priceUsdPerH: "10"}' in text
+    spot = f'spot: {{priceUsdPerH: "10", zonePricesUsdPerH: {{a: "9", {key}: "8"}}}}'
+    file.write_text(text.replace('spot: {priceUsdPerH: "10"}', spot), encoding="utf-8")
+    trace = a_trace_file(tmp_path)
+    result = _compare(tmp_path / "store", "--scenarios", str(file), "--trace", str(trace), "--windows", "1")
+
+    says = (
+        f"zonePricesUsdPerH: no zone of {trace} (a, b) starts with trace-b; zones without a price of their own cost 10"
+    )
+    assert result.exit_code == 0, result.output
+    assert (says in result.stderr) is told
+    assert ("zonePrices" in result.stderr) is told
+
+
+def test_a_trace_whose_times_are_hours_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "hours.csv"
+    file.write_text("time_s,offering,available\n0,a,4\n71,a,3\n72,a,3\n", encoding="utf-8")
+    result = _compare(tmp_path / "store", "--trace", str(file), "--hours", "12")
+
+    assert result.exit_code == 2
+    assert "hours.csv: it lasts 72 s in all, and a run 12 h; times in a trace are seconds" in result.stderr
+
+
 def test_two_jobs_of_one_name_are_not_pooled(tmp_path: Path) -> None:
     text = shipped_scenarios()["small"].read_text()
     one, other = tmp_path / "one.yaml", tmp_path / "other.yaml"

@@ -79,6 +79,14 @@ def test_a_run_that_the_trace_cuts_short_says_so(tmp_path: Path) -> None:
     assert json.loads(out)["hours"] == 4
 
 
+def test_a_trace_whose_times_are_hours_is_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "hours.csv"
+    file.write_text("time_s,offering,available\n0,a,8\n72,a,4\n")
+    code, out, err = ran(*SMALL, "--trace", str(file), "--json")
+    assert (code, out) == (2, "")
+    assert "and a run 12 h; times in a trace are seconds: multiply hours by 3600" in err
+
+
 def test_where_nothing_is_trained_the_cost_per_sample_is_null(tmp_path: Path) -> None:
     policy = tmp_path / "none.yaml"
     policy.write_text("policy: {type: static, replicas: 0}\n")
