@@ -23,6 +23,7 @@ from scaler.config.yaml_model import yaml_name
 from scaler.config.yaml_text import read_bytes
 from scaler.simulate.bootstrap import LEAST_WINDOWS
 from scaler.simulate.compare import NO_BOUND, judges
+from scaler.simulate.fleet_differences import differences
 from scaler.simulate.fleet_file import fleet_with
 from scaler.simulate.gain import Gain, Verdict, gain_of
 from scaler.simulate.jobs import Job, Place
@@ -77,6 +78,7 @@ def run_tune(options: TuneOptions) -> int:
         policy = _start(load_policy(policies[0]), fleet)
         _written(policy, fleet, options.out)  # before hours of work, not after
         open_storage(options.storage)
+        _tell_differences(fleet, options.grid.scenarios)
         answer, kept = _tuned(options, policy)
         write_text(options.out, _heading(answer) + _written(kept, fleet, options.out))
     except (ConfigError, TraceError, OutputError, ValueError, OSError) as error:
@@ -105,6 +107,17 @@ def _start(policy: PolicyChoice, fleet: tuple[bytes, Path] | None) -> PolicyChoi
         what = f"its own numbers for {own.sizing.name} are not those started from"
         print(f"{file}: {what} (--policy {file} takes them)", file=sys.stderr)
     return start
+
+
+def _tell_differences(fleet: tuple[bytes, Path] | None, scenarios: Sequence[str]) -> None:
+    """On stderr, what the fleet has otherwise than the scenarios that its numbers are searched in."""
+    if fleet is None:
+        return
+    data, file = fleet
+    found = only_fleet(parse_fleets(data, file), file)
+    for scenario in scenarios:
+        for line in differences(found, load_scenario(scenario).spec):
+            print(f"{file}: {line} {scenario}", file=sys.stderr)
 
 
 def _tuned(options: TuneOptions, policy: PolicyChoice) -> tuple[dict[str, Any], PolicyChoice]:

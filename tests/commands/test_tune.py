@@ -19,7 +19,7 @@ from scaler.simulate import tune as search
 from scaler.simulate.jobs import Job
 from scaler.simulate.policy_file import load_policy, policy_of
 from tests.builders.comparisons import a_trace_file, an_optimum, some_figures
-from tests.builders.fleet_yaml import a_fleet, a_stage
+from tests.builders.fleet_yaml import a_fleet, a_pool, a_stage, an_offering
 from tests.builders.free_trainer import a_free_trainer
 
 
@@ -105,6 +105,25 @@ def test_numbers_of_the_fleets_own_that_are_not_started_from_are_told(tmp_path: 
     assert "its own numbers for buffer_band" in _tune(tmp_path, "--fleet", str(fleet), "--trials", "1").stderr
     same = _tune(tmp_path, "--fleet", str(fleet), "--policy", str(fleet), "--trials", "1")
     assert "its own numbers" not in same.stderr
+
+
+def test_a_fleet_that_is_another_world_than_the_scenario_is_told(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.yaml"
+    offerings = [an_offering(priceUsdPerH="37"), an_offering(capacityType="on-demand", priceUsdPerH="31")]
+    stage = a_stage(
+        guardRails={"floor": 0, "ceiling": 16}, pools=[a_pool(name="p", nodesPerReplica=2, offerings=offerings)]
+    )
+    job = {"groupSize": 4, "batchGroups": 16, "maxStaleness": 4}
+    fleet.write_text(yaml.safe_dump(a_fleet(stages=[stage], job=job, spendCapUsdPerH="900")), encoding="utf-8")
+    result = _tune(tmp_path, "--fleet", str(fleet), "--trials", "1")
+
+    assert result.exit_code == 0, result.output
+    assert result.stderr.splitlines() == [
+        f"{fleet}: guardRails.ceiling 16, and 8 in the scenario small",
+        f"{fleet}: job.maxStaleness 4, and 8 in the scenario small",
+        f"{fleet}: pool p: nodesPerReplica 2, and 1 in the scenario small",
+        f"{fleet}: spot priceUsdPerH 37.00, and 10.00 in the scenario small",
+    ]
 
 
 def test_processes_share_a_search_through_a_storage_of_their_own(tmp_path: Path) -> None:
