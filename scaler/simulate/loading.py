@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from scaler.config.convert import drain_of, rails_of, settings_of
-from scaler.config.documents import validated
+from scaler.config.documents import SCENARIO, refuse_other_kind, validated
 from scaler.config.faults import ConfigError, Fault
 from scaler.config.json_schema import json_schema_of
 from scaler.config.yaml_text import read_bytes, read_documents
@@ -139,6 +139,7 @@ def parse_scenario(data: bytes, source: Path) -> ScenarioFile:
     if len(documents) != 1:
         words = f"holds {len(documents)} documents, and one is wanted"
         raise ConfigError([Fault(file=str(source), message=words, remedy="give each scenario a file of its own")])
+    refuse_other_kind(documents[0], source, SCENARIO)
     return ScenarioFile(document=validated(documents[0], source, ScenarioDocument, scenario_schema))
 
 

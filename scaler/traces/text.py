@@ -17,6 +17,7 @@ from scaler.traces.trace import CapacityTrace, Gap, Series, TraceError
 
 GAP_TICKS = 3.0
 _WHOLE = re.compile(r"-?[0-9]{1,9}")
+_DIGITS = re.compile(r"[0-9]+")
 
 
 class GapPolicy(StrEnum):
@@ -55,6 +56,8 @@ class TraceText:
         if not cell:
             raise self.fault(line, f"no value for {what}; write 0 where nothing was available")
         if not _WHOLE.fullmatch(cell):
+            if _DIGITS.fullmatch(cell):
+                raise self.fault(line, f"{cell[:40]!r} for {what} is too large; 9 digits at most")
             raise self.fault(line, f"{cell[:40]!r} for {what} is no whole number")
         count = int(cell)
         if count < 0:

@@ -17,6 +17,7 @@ from scaler.commands import processes
 from scaler.config.loader import load_fleet
 from scaler.simulate import tune as search
 from scaler.simulate.jobs import Job
+from scaler.simulate.loading import shipped_scenarios
 from scaler.simulate.policy_file import load_policy, policy_of
 from tests.builders.comparisons import a_trace_file, an_optimum, some_figures
 from tests.builders.fleet_yaml import a_fleet, a_pool, a_stage, an_offering
@@ -224,6 +225,24 @@ def test_wrong_input_is_a_line_and_exit_code_2(words: list[str], says: str, tmp_
     assert result.exit_code == 2, result.output
     assert says in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_a_scenario_in_place_of_a_fleet_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "my-job.yaml"
+    file.write_bytes(shipped_scenarios()["small"].read_bytes())
+    result = _tune(tmp_path, "--fleet", str(file))
+
+    assert result.exit_code == 2
+    assert result.stderr == f"{file}:4: kind: this is a Scenario, not a RolloutFleet (name another file)\n"
+
+
+def test_a_database_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    result = _tune(tmp_path, "--storage", f"sqlite:///{tmp_path}/nope/a.db")
+
+    assert result.exit_code == 2
+    assert "unable to open database file" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert "sqlalche.me" not in result.stderr
 
 
 @pytest.mark.parametrize("words", [["--fleet", "{pipe}"], ["--storage", "journal:{pipe}"]], ids=["fleet", "storage"])

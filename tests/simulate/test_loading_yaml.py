@@ -11,7 +11,9 @@ from tests.builders.fleet_yaml import changed, without
 from tests.builders.scenario_yaml import a_document, lines_of, the_scenario
 
 WRONG: list[tuple[str, tuple[str | int, ...], Any, str]] = [
-    ("another kind", ("kind",), "RolloutFleet", "kind: 'RolloutFleet' is not known here (use Scenario)"),
+    ("another kind", ("kind",), "RolloutFleet", "kind: this is a RolloutFleet, not a Scenario (name"),
+    ("a kind that is none", ("kind",), "Job", "kind: 'Job' is not known here (use Scenario)"),
+    ("a number that is none", ("spec", "hours"), float("nan"), "spec.hours: nan is no finite number (write a number"),
     ("a key with a slip", ("spec", "hour"), 12, "spec.hour: unknown key (did you mean hours?)"),
     ("a bare number for a duration", ("spec", "interval"), 60, "spec.interval: 60 is no duration (write it as text"),
     ("a bare number for an amount", ("spec", "spot", "priceUsdPerH"), 10, "spec.spot.priceUsdPerH: 10 is no amount of"),
