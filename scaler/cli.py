@@ -164,9 +164,9 @@ def demo(
 
 @app.command()
 def validate(
-    file: Annotated[Path, typer.Argument(help="YAML of kind RolloutFleet or Controller.", readable=False)],
+    file: Annotated[Path, typer.Argument(help="YAML of kind RolloutFleet, Controller or Scenario.", readable=False)],
 ) -> None:
-    """Check the YAML of fleets, or of a cluster's controller: one line a fault, exit code 2 if any."""
+    """Check the YAML of fleets, of a cluster's controller or of a scenario: one line a fault, exit code 2 if any."""
     from scaler.commands.validate import validate_file
 
     raise typer.Exit(validate_file(file))

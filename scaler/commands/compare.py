@@ -3,7 +3,7 @@
 import csv
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,19 @@ from scaler.commands.compare_verdict import sentences
 from scaler.commands.outputs import OutputError, check_writable, writing
 from scaler.commands.processes import Workers, workers
 from scaler.commands.tables import table_of
-from scaler.commands.worlds import WRONG_INPUT, line_of
+from scaler.commands.worlds import WRONG_INPUT, line_of, tell_lost_prices
 from scaler.config.faults import ConfigError
 from scaler.simulate.compare import DEFAULT_POLICY, Comparison, Group, Row, compare, rows_of
 from scaler.simulate.jobs import Job, Place
-from scaler.simulate.loading import load_scenario, open_trace
+from scaler.simulate.loading import LATEST_H, ScenarioFile, check_length, load_scenario, open_trace
 from scaler.simulate.policy_file import PolicyChoice, load_policy
-from scaler.simulate.windows import Split, Window, windows_of
-from scaler.traces.trace import TraceError
+from scaler.simulate.windows import LEAST_STEP, Split, Window, most_windows, windows_of
+from scaler.traces.trace import CapacityTrace, TraceError
 
 _SHOWN = ("cost_usd_per_1k_samples", "ratio", "ratio_before_refunds", "trainer_wait_ratio", "gap_share")
+
+MOST_RUNS = 10_000
+"""Windows, and seeds of one: more, a second or so each, are a slip of the finger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,22 +100,56 @@ def load_policies(names: Sequence[str]) -> tuple[PolicyChoice, ...]:
     return policies
 
 
-def places_of(grid: Grid) -> tuple[Place, ...]:
-    """Every window of every trace for every scenario."""
-    if grid.seeds < 1 or grid.windows < 1 or not grid.scenarios:
-        amount = f"{grid.windows} windows with {grid.seeds} seeds of {len(grid.scenarios)} scenarios"
-        raise ValueError(f"{amount} are nothing to run")
+def places_of(grid: Grid, *, tell_prices: bool = True) -> tuple[Place, ...]:
+    """Every window of every trace for every scenario; what is odd about them, and of a scenario's prices, goes to stderr.
+
+    Raises:
+        ValueError: there is nothing to run, or two scenarios or traces could not be told apart.
+    """
+    _check_amounts(grid)
+    files = {scenario: load_scenario(scenario) for scenario in grid.scenarios}
+    _check_apart("scenarios", [(files[scenario].name, scenario) for scenario in grid.scenarios])
+    _check_apart("traces", [(_same_trace(trace), trace) for trace in grid.traces])
     return tuple(
         place
         for scenario in grid.scenarios
         for trace in grid.traces or (None,)
-        for place in _places(grid, scenario, trace)
+        for place in _places(grid, scenario, files[scenario], trace, tell_prices=tell_prices)
     )
 
 
-def _places(grid: Grid, scenario: str, trace: str | None) -> Iterator[Place]:
-    hours = load_scenario(scenario).hours if grid.hours is None else grid.hours
-    for number, window in enumerate(_windows(grid, trace, hours)):
+def _check_amounts(grid: Grid) -> None:
+    for option, number in (("windows", grid.windows), ("seeds", grid.seeds)):
+        if not 1 <= number <= MOST_RUNS:
+            raise ValueError(f"--{option} {number}: write 1 to {MOST_RUNS}")
+    if grid.hours is not None and not 0 < grid.hours <= LATEST_H:
+        raise ValueError(f"--hours {grid.hours:g}: a window is longer than 0 h, and at most {LATEST_H:g} h")
+    if not grid.scenarios:
+        raise ValueError("no scenario is named (--scenarios)")
+
+
+def _check_apart(what: str, named: Sequence[tuple[str, str]]) -> None:
+    """`named`: (name in results, as it was given). What shares a name would be pooled as if it were one."""
+    for name in dict.fromkeys(name for name, _ in named):
+        given = [each for own, each in named if own == name]
+        if len(given) > 1:
+            raise ValueError(f"{what} need names of their own: {name} is {' and '.join(given)}")
+
+
+def _same_trace(text: str) -> str:
+    """The same for every way to write a trace's file, with its zones."""
+    file, mark, zones = (text, "", "") if "#" not in text or Path(text).exists() else text.rpartition("#")
+    return f"{Path(file).resolve()}{mark}{zones}"
+
+
+def _places(grid: Grid, scenario: str, file: ScenarioFile, trace: str | None, *, tell_prices: bool) -> Iterator[Place]:
+    hours = file.hours if grid.hours is None else grid.hours
+    opened = None if trace is None else open_trace(trace, ignore_dips=grid.ignore_dips)
+    if opened is not None:
+        check_length(opened, hours)
+    if tell_prices:
+        tell_lost_prices(scenario, file, opened)
+    for number, window in enumerate(_windows(grid, opened, hours)):
         yield Place(
             scenario=scenario,
             trace=trace,
@@ -123,14 +160,18 @@ def _places(grid: Grid, scenario: str, trace: str | None) -> Iterator[Place]:
         )
 
 
-def _windows(grid: Grid, trace: str | None, hours: float) -> Sequence[Window]:
+def _windows(grid: Grid, trace: CapacityTrace | None, hours: float) -> Sequence[Window]:
     if trace is None:  # each has a capacity of its own
         return [windows_of(hours, hours, grid.windows)[0] for _ in range(grid.windows)]
-    length_h = open_trace(trace, ignore_dips=grid.ignore_dips).end_s / 3600
-    found = windows_of(length_h, hours, grid.windows, grid.split)
+    length_h = trace.end_s / 3600
+    most = most_windows(length_h, hours, grid.split)
+    found = windows_of(length_h, hours, min(grid.windows, most), grid.split)
+    part = "it" if grid.split is Split.ALL else f"its part for {grid.split}"
     if found[0].hours < hours:
-        part = "it" if grid.split is Split.ALL else f"its part for {grid.split}"
-        print(f"{trace}: {part} lasts {found[0].hours:.2f} h, so one window of that length", file=sys.stderr)
+        print(f"{trace.source}: {part} lasts {found[0].hours:.2f} h, so one window of that length", file=sys.stderr)
+    elif most < grid.windows:
+        alike = f"of more each would share over {1 - LEAST_STEP:.0%} of its hours with the next"
+        print(f"{trace.source}: {part} has {most} windows of {hours:g} h, not {grid.windows}: {alike}", file=sys.stderr)
     return found
 
 
@@ -180,8 +221,9 @@ def _write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _for_people(comparison: Comparison) -> str:
+    traces = short_names({row.place.trace for row in comparison.rows if row.place.trace})
     parts = (
-        table_of([_short(row) for row in comparison.rows]),
+        table_of([_short(row, traces) for row in comparison.rows]),
         table_of([_line(group) for group in comparison.groups]),
         f"baseline {comparison.baseline}; intervals hold 95 %",
         "\n".join(sentences(comparison)),
@@ -189,11 +231,26 @@ def _for_people(comparison: Comparison) -> str:
     return "\n\n".join(parts)
 
 
-def _short(row: Row) -> dict[str, str]:
+def short_names(traces: Iterable[str]) -> dict[str, str]:
+    """Each trace by as much of the end of its path as tells it from the others: mostly the file's name."""
+    ends = {trace: Path(trace).parts for trace in traces}
+    return {
+        trace: _short_name(parts, [other for other in ends.values() if other != parts]) for trace, parts in ends.items()
+    }
+
+
+def _short_name(parts: tuple[str, ...], others: Sequence[tuple[str, ...]]) -> str:
+    length = 1
+    while length < len(parts) and any(other[-length:] == parts[-length:] for other in others):
+        length += 1
+    return str(Path(*parts[-length:]))
+
+
+def _short(row: Row, traces: Mapping[str, str]) -> dict[str, str]:
     place = row.place
     return {
         "scenario": row.scenario,
-        "trace": Path(place.trace).name if place.trace else "generated",
+        "trace": traces[place.trace] if place.trace else "generated",
         "start_h": f"{place.start_h:.1f}",
         "regime": row.regime,
         "policy": row.policy,

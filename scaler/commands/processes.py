@@ -44,6 +44,8 @@ class Workers:
 @contextmanager
 def workers(processes: int) -> Iterator[Workers]:
     """So many processes at work. `ValueError` for fewer than one."""
+    if processes < 1:
+        raise ValueError(f"--jobs {processes}: at least 1 process does the work")
     if processes == 1:
         yield Workers(None, 1)
         return

@@ -19,14 +19,16 @@ from scaler.commands.tables import table_of
 from scaler.commands.worlds import WRONG_INPUT, line_of
 from scaler.config.faults import ConfigError
 from scaler.config.loader import only_fleet, parse_fleets
+from scaler.config.yaml_model import yaml_name
 from scaler.config.yaml_text import read_bytes
 from scaler.simulate.bootstrap import LEAST_WINDOWS
 from scaler.simulate.compare import NO_BOUND, judges
+from scaler.simulate.fleet_differences import differences
 from scaler.simulate.fleet_file import fleet_with
 from scaler.simulate.gain import Gain, Verdict, gain_of
 from scaler.simulate.jobs import Job, Place
 from scaler.simulate.loading import load_scenario
-from scaler.simulate.policy_file import PolicyChoice, dump_policy, load_policy, policy_of, with_unsaid_of
+from scaler.simulate.policy_file import PolicyChoice, dump_policy, forms_of, load_policy, policy_of, with_unsaid_of
 from scaler.simulate.search_space import knobs_of
 from scaler.simulate.tune import (
     ENDED,
@@ -43,6 +45,8 @@ from scaler.simulate.windows import Split
 from scaler.traces.trace import TraceError
 
 _POLL_S = 0.5
+_START, _FOUND = "start", "found"
+"""Which numbers are written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +78,9 @@ def run_tune(options: TuneOptions) -> int:
         policy = _start(load_policy(policies[0]), fleet)
         _written(policy, fleet, options.out)  # before hours of work, not after
         open_storage(options.storage)
-        answer, found = _tuned(options, policy)
-        write_text(options.out, _heading(answer) + _written(found.policy, fleet, options.out))
+        _tell_differences(fleet, options.grid.scenarios)
+        answer, kept = _tuned(options, policy)
+        write_text(options.out, _heading(answer) + _written(kept, fleet, options.out))
     except (ConfigError, TraceError, OutputError, ValueError, OSError) as error:
         print(line_of(error), file=sys.stderr)
         return WRONG_INPUT
@@ -104,11 +109,23 @@ def _start(policy: PolicyChoice, fleet: tuple[bytes, Path] | None) -> PolicyChoi
     return start
 
 
-def _tuned(options: TuneOptions, policy: PolicyChoice) -> tuple[dict[str, Any], Found]:
+def _tell_differences(fleet: tuple[bytes, Path] | None, scenarios: Sequence[str]) -> None:
+    """On stderr, what the fleet has otherwise than the scenarios that its numbers are searched in."""
+    if fleet is None:
+        return
+    data, file = fleet
+    found = only_fleet(parse_fleets(data, file), file)
+    for scenario in scenarios:
+        for line in differences(found, load_scenario(scenario).spec):
+            print(f"{file}: {line} {scenario}", file=sys.stderr)
+
+
+def _tuned(options: TuneOptions, policy: PolicyChoice) -> tuple[dict[str, Any], PolicyChoice]:
+    """What to say, and the policy to write: what was found where that is better, else what the search started from."""
     if not knobs_of(policy):
         raise ValueError(f"{policy.name} has no parameter to search")
     if options.trials < 1:
-        raise ValueError(f"{options.trials} trials are none")
+        raise ValueError(f"--trials {options.trials}: {options.trials} trials are none; write 1 at least")
     training = places_of(replace(options.grid, split=Split.TRAIN))
     testing = _testing(options.grid)
     with workers(options.jobs) as at_work:
@@ -133,14 +150,24 @@ def _tuned(options: TuneOptions, policy: PolicyChoice) -> tuple[dict[str, Any], 
         split: {who: _mean(judged[who], places) for who in judged}
         for split, places in (("train", training), ("test", testing))
     }
-    return _answer(options, search, found, ratios, gain_of(judged["start"], judged["tuned"], training, testing)), found
+    gain = gain_of(judged["start"], judged["tuned"], training, testing)
+    return _answer(options, search, found, ratios, gain), found.policy if _is_better(gain) else policy
+
+
+def _is_better(gain: Gain) -> bool:
+    """Whether a user is better off with what was found: nobody asks for numbers that did worse where it was not looked.
+
+    With windows too few to tell chance apart, what they do say counts.
+    """
+    return gain.verdict is Verdict.GAIN or (gain.verdict is Verdict.TOO_FEW and gain.test.value > 0.0)
 
 
 def _testing(grid: Grid) -> tuple[Place, ...]:
     """The windows to judge on; of generated capacity, seeds that training never saw."""
     if grid.traces:
-        return places_of(replace(grid, split=Split.TEST))
-    return tuple(place for place in places_of(replace(grid, windows=2 * grid.windows)) if place.window >= grid.windows)
+        return places_of(replace(grid, split=Split.TEST), tell_prices=False)
+    every = places_of(replace(grid, windows=2 * grid.windows), tell_prices=False)
+    return tuple(place for place in every if place.window >= grid.windows)
 
 
 def _judged(
@@ -203,7 +230,6 @@ def _answer(
     options: TuneOptions, search: Search, found: Found, ratios: Mapping[str, Mapping[str, float]], gain: Gain
 ) -> dict[str, Any]:
     grid = options.grid
-    values = {knob.name: _value_of(found.policy, knob.part, knob.field) for knob in knobs_of(found.policy)}
     return {
         "policy": search.policy.name,
         "scenarios": list(grid.scenarios),
@@ -220,7 +246,10 @@ def _answer(
         "verdict": gain.verdict,
         "train_gain": gain.train,
         **gain.test.to_json("test_gain"),
-        "params": values,
+        "written": _FOUND if _is_better(gain) else _START,
+        "params": _values(found.policy),
+        "params_start": _values(search.policy),
+        "numbers": _numbers(search.policy, found.policy),
         "unsaid_trainer_usd_per_h": _trainer_usd_per_h(found.policy, grid),
         "out": str(options.out),
     }
@@ -233,9 +262,17 @@ def _trainer_usd_per_h(policy: PolicyChoice, grid: Grid) -> list[float]:
     return sorted({load_scenario(scenario).spec.trainer.usd_per_h for scenario in grid.scenarios})
 
 
-def _value_of(policy: PolicyChoice, part: str, field: str) -> Any:
-    spec = policy.sizing if part == "policy" else policy.placement
-    return getattr(spec.params, field)
+def _values(policy: PolicyChoice) -> dict[str, Any]:
+    """What is searched, by the names of the code and in base units."""
+    specs = {"policy": policy.sizing, "placement": policy.placement}
+    return {knob.name: getattr(specs[knob.part].params, knob.field) for knob in knobs_of(policy)}
+
+
+def _numbers(start: PolicyChoice, found: PolicyChoice) -> dict[str, dict[str, Any]]:
+    """What is searched, before and after, as the YAML has it."""
+    before, after = forms_of(start), forms_of(found)
+    keys = [(knob.part, yaml_name(knob.field)) for knob in knobs_of(found)]
+    return {f"{part}.{key}": {"start": before[part][key], "found": after[part][key]} for part, key in keys}
 
 
 _VERDICTS = {
@@ -253,16 +290,32 @@ _VERDICTS = {
 
 def _heading(answer: Mapping[str, Any]) -> str:
     """What a reader of the file wants to know, as YAML comments."""
+    done = "Found" if answer["written"] == _FOUND else "Searched"
     lines = (
-        f"Found by `headrace tune`: {answer['policy']} on {', '.join(answer['scenarios'])}.",
+        f"{done} by `headrace tune`: {answer['policy']} on {', '.join(answer['scenarios'])}.",
         f"Capacity: {', '.join(answer['traces']) or 'generated'}.",
         f"{answer['trials']} trials of {answer['windows']} windows a trace, {answer['seeds']} seeds.",
         f"Cost over the clairvoyant bound, mean over training windows: {_shown(answer, 'train')}.",
         f"Over windows that the search did not see: {_shown(answer, 'test')}{_interval_shown(answer)}.",
         _VERDICTS[answer["verdict"]],
+        *_left_out(answer),
         *_unsaid(answer),
     )
     return "".join(f"# {line}\n" for line in lines)
+
+
+def _left_out(answer: Mapping[str, Any]) -> Iterator[str]:
+    """What was found and is not written; nothing where it is, or is what the search started from."""
+    changed = {key: each for key, each in answer["numbers"].items() if each["start"] != each["found"]}
+    if answer["written"] == _START and changed:
+        yield "The numbers that it started from are written. Found, and left out:"
+        for key, each in changed.items():
+            yield f"  {key}: {_text(each['found'])} (started from {_text(each['start'])})"
+
+
+def _text(value: Any) -> str:
+    """A value as the YAML has it."""
+    return json.dumps(value) if isinstance(value, bool) else f"{value}"
 
 
 def _unsaid(answer: Mapping[str, Any]) -> Iterator[str]:
@@ -283,6 +336,9 @@ def _interval_shown(answer: Mapping[str, Any]) -> str:
 
 
 def _for_people(answer: Mapping[str, Any]) -> str:
-    params = [{"parameter": name, "value": value} for name, value in answer["params"].items()]
+    params = [
+        {"parameter": name, "start": _text(each["start"]), "found": _text(each["found"])}
+        for name, each in answer["numbers"].items()
+    ]
     lines = (table_of(params), "", _heading(answer).replace("# ", "").rstrip(), answer["out"])
     return "\n".join(lines)

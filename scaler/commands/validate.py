@@ -2,16 +2,21 @@
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from scaler.config.controller import KIND as CONTROLLER
 from scaler.config.controller import Controller, load_controller
+from scaler.config.documents import SCENARIO
 from scaler.config.faults import ConfigError, one_line
 from scaler.config.json_schema import fleet_json_schema, json_schema_of
 from scaler.config.loader import load_fleets
 from scaler.config.schema import RolloutFleet
 from scaler.config.yaml_text import read_bytes, read_documents
+
+if TYPE_CHECKING:
+    from scaler.simulate.loading import ScenarioFile
 
 
 def validate_file(path: Path) -> int:
@@ -32,6 +37,10 @@ def _summaries(path: Path) -> list[str]:
     values = [document.value for document in read_documents(read_bytes(path), path)]
     if any(isinstance(value, dict) and value.get("kind") == CONTROLLER for value in values):
         return [controller_summary(load_controller(path))]
+    if any(isinstance(value, dict) and value.get("kind") == SCENARIO for value in values):
+        from scaler.simulate.loading import parse_scenario  # a fleet's check does not wait for the simulator
+
+        return [scenario_summary(parse_scenario(read_bytes(path), path))]
     return [summary(fleet) for fleet in load_fleets(path)]
 
 
@@ -49,6 +58,16 @@ def controller_summary(controller: Controller) -> str:
     return (
         f"ok: controller {controller.metadata.name}: fleets in {where}, {aws}, notices from {sources}, "
         f"lease {spec.election.namespace}/{spec.election.name}, listens on {spec.listen}"
+    )
+
+
+def scenario_summary(scenario: "ScenarioFile") -> str:
+    """A scenario in one line."""
+    spec = scenario.spec
+    return (
+        f"ok: scenario {scenario.name}: runs of {spec.hours:g} h, {spec.balance_replicas:.1f} replicas in balance of "
+        f"{spec.guard_rails.floor} to {spec.guard_rails.ceiling}, units of {spec.mean_tokens:,.0f} tokens, "
+        f"trainer {spec.trainer.usd_per_h:.2f} USD/h"
     )
 
 

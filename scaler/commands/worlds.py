@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from scaler.commands.outputs import OutputError
 from scaler.config.faults import ConfigError
-from scaler.simulate.loading import load_scenario, open_trace
-from scaler.simulate.policy_file import load_policy
+from scaler.simulate.loading import ScenarioFile, check_length, load_scenario, lost_prices, open_trace
+from scaler.simulate.policy_file import is_path, load_policy
 from scaler.simulate.scenario import Scenario
 from scaler.traces.trace import CapacityTrace, TraceError
 
@@ -32,10 +32,27 @@ def world_of(options: WorldOptions) -> Scenario:
     found = load_scenario(options.scenario)
     policy = load_policy(options.policy)
     trace = None if options.trace is None else open_trace(options.trace, ignore_dips=options.ignore_dips)
+    wanted_h = found.hours if options.hours is None else options.hours
+    if trace is not None:
+        check_length(trace, wanted_h)
+    tell_lost_prices(options.scenario, found, trace)
     scenario = found.bind(policy, trace=trace, start_h=options.start_h, hours=options.hours, seed=options.seed)
     if trace is not None:
-        _tell_lacks(trace, scenario, found.hours if options.hours is None else options.hours)
+        _tell_lacks(trace, scenario, wanted_h)
     return scenario
+
+
+def tell_lost_prices(name: str, scenario: ScenarioFile, trace: CapacityTrace | None) -> None:
+    """Tell on stderr which zones' prices the capacity has no use for: a slip in a zone's name, mostly."""
+    generated = scenario.spec.generated
+    regions = generated.regions if trace is None and generated is not None else ()
+    zones = [zone for region in regions for zone in region.zones] if trace is None else trace.names
+    lost = lost_prices(scenario.spec, zones)
+    if lost and is_path(name):  # shipped ones have prices for many traces
+        where = "what it generates" if trace is None else trace.source
+        words = f"no zone of {where} ({', '.join(zones)}) starts with {', '.join(lost)}"
+        default = f"zones without a price of their own cost {scenario.spec.spot.price_usd_per_h:g}"
+        print(f"{name}: zonePricesUsdPerH: {words}; {default}", file=sys.stderr)
 
 
 def _tell_lacks(trace: CapacityTrace, scenario: Scenario, wanted_h: float) -> None:

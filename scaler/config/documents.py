@@ -36,6 +36,22 @@ def validated(
     return found
 
 
+SCENARIO = "Scenario"
+KINDS = ("RolloutFleet", "Controller", SCENARIO)
+"""Of all documents of ours; a policy on its own has none."""
+
+
+def refuse_other_kind(document: Document, source: Path, wanted: str) -> None:
+    """`ConfigError` of one line where the document is of another of our kinds: its keys are no faults then.
+
+    `wanted` is a kind, or what a document without a kind is.
+    """
+    kind = document.value.get("kind") if isinstance(document.value, dict) else None
+    if kind in KINDS and kind != wanted:
+        problem = Problem(("kind",), f"this is a {kind}, not a {wanted}", "name another file")
+        raise ConfigError(faults_at([(document, problem)], source))
+
+
 def faults_at(found: Iterable[tuple[Document, Problem]], source: Path) -> Iterator[Fault]:
     """Problems with the lines of their documents."""
     for document, problem in found:

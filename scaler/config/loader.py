@@ -7,10 +7,10 @@ change their target with every update).
 from collections.abc import Iterator
 from pathlib import Path
 
-from scaler.config.documents import bounded, faults_at, validated
+from scaler.config.documents import bounded, faults_at, refuse_other_kind, validated
 from scaler.config.faults import ConfigError, Fault
 from scaler.config.json_schema import fleet_json_schema
-from scaler.config.schema import RolloutFleet
+from scaler.config.schema import KIND, RolloutFleet
 from scaler.config.yaml_model import Problem
 from scaler.config.yaml_text import Document, read_bytes, read_documents
 
@@ -44,6 +44,7 @@ def parse_fleets(data: bytes, source: Path) -> list[RolloutFleet]:
     faults: list[Fault] = []
     for document in documents:
         try:
+            refuse_other_kind(document, source, KIND)
             fleets.append(validated(document, source, RolloutFleet, fleet_json_schema))
         except ConfigError as error:
             faults += error.faults

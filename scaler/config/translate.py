@@ -19,6 +19,7 @@ Node = Mapping[str, Any]
 _TYPES = {
     "int": ("no whole number", "write digits only, without quotes"),
     "float": ("no number", "write a number, without quotes"),
+    "finite_number": ("no finite number", "write a number, without quotes"),
     "bool": ("neither true nor false", "write true or false, without quotes"),
     "string": ("no text", "put it in quotes"),
     "tuple": ("no list", "write a list, each item after a dash"),

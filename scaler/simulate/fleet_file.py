@@ -27,7 +27,7 @@ from scaler.config.schema import RolloutFleet
 from scaler.config.stage import StageName
 from scaler.config.yaml_model import Location
 from scaler.config.yaml_text import path_text
-from scaler.simulate.policy_file import PolicyChoice, dump_policy, policy_of
+from scaler.simulate.policy_file import PolicyChoice, forms_of, policy_of
 
 _INDENT = 2
 
@@ -39,7 +39,7 @@ def fleet_with(policy: PolicyChoice, data: bytes, source: Path, target: Path) ->
     stage, where = sheet.rollout()
     if sheet.is_shared(where):
         raise _refused(source, where, "stands in several places by an alias")
-    edits = list(_policy_edits(sheet, stage, _forms(policy_of(before)), _forms(policy)))
+    edits = list(_policy_edits(sheet, stage, forms_of(policy_of(before)), forms_of(policy)))
     if _folder(source) != _folder(target):
         edits += _path_edits(sheet, before, data, source)
     changed = _applied(sheet.text, edits)
@@ -47,7 +47,7 @@ def fleet_with(policy: PolicyChoice, data: bytes, source: Path, target: Path) ->
         after = only_fleet(parse_fleets(changed.encode(), target), target)
     except ConfigError as error:
         raise _refused(source, where, f"with the new policy is refused: {error.faults[0].message}") from None
-    if _forms(policy_of(after)) != _forms(policy) or _apart_from_policy(after) != _apart_from_policy(before):
+    if forms_of(policy_of(after)) != forms_of(policy) or _apart_from_policy(after) != _apart_from_policy(before):
         raise _refused(source, where, "cannot be changed in place")
     return changed
 
@@ -60,12 +60,6 @@ def _refused(source: Path, where: Location, message: str) -> ConfigError:
 def _folder(file: Path) -> str:
     """Where its relative paths start, as the loader has it."""
     return os.path.normpath(file.absolute().parent)
-
-
-def _forms(choice: PolicyChoice) -> dict[str, dict[str, Any]]:
-    """`policy` and `placement` as in the YAML, each parameter written out."""
-    forms: dict[str, dict[str, Any]] = yaml.safe_load(dump_policy(choice))
-    return forms
 
 
 def _apart_from_policy(fleet: RolloutFleet) -> dict[str, Any]:

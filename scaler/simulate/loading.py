@@ -11,6 +11,7 @@ Errors: `ConfigError` for YAML, `TraceError` for traces and stretches that they 
 """
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from scaler.config.convert import drain_of, rails_of, settings_of
-from scaler.config.documents import validated
+from scaler.config.documents import SCENARIO, refuse_other_kind, validated
 from scaler.config.faults import ConfigError, Fault
 from scaler.config.json_schema import json_schema_of
 from scaler.config.yaml_text import read_bytes, read_documents
@@ -49,6 +50,8 @@ _SIGNAL_AGE_INTERVALS = 3
 """As the default of a fleet: one reading in three may fail."""
 LATEST_H = 10 * 8766.0
 """Ten years: a longer run is a slip of the finger."""
+_SHORT_S, _SHORT_RATIO = 3600.0, 0.01
+"""A trace that lasts less than both, of a run, is in another unit."""
 _EXAMPLE = "a Scenario; `headrace scenarios` lists shipped ones to start from"
 
 
@@ -136,6 +139,7 @@ def parse_scenario(data: bytes, source: Path) -> ScenarioFile:
     if len(documents) != 1:
         words = f"holds {len(documents)} documents, and one is wanted"
         raise ConfigError([Fault(file=str(source), message=words, remedy="give each scenario a file of its own")])
+    refuse_other_kind(documents[0], source, SCENARIO)
     return ScenarioFile(document=validated(documents[0], source, ScenarioDocument, scenario_schema))
 
 
@@ -164,6 +168,24 @@ def open_trace(text: str, *, ignore_dips: bool = False) -> CapacityTrace:
         except KeyError as error:
             raise TraceError(file, None, str(error.args[0]).removeprefix(f"{trace.source} ")) from None
     return trace.without_dips() if ignore_dips else trace
+
+
+def check_length(trace: CapacityTrace, hours: float) -> None:
+    """`TraceError` for a trace that lasts next to nothing beside a run: its times are hours, or minutes, written as seconds."""
+    if trace.end_s < min(_SHORT_S, hours * 3600 * _SHORT_RATIO):
+        words = f"it lasts {trace.end_s:g} s in all, and a run {hours:g} h; times in a trace are seconds"
+        raise TraceError(trace.source, None, f"{words}: multiply hours by 3600")
+
+
+def lost_prices(spec: Spec, zones: Sequence[str]) -> tuple[str, ...]:
+    """Keys of `zonePricesUsdPerH` that fit none of these zones, where a zone has no price of its own; else none.
+
+    Prices of zones elsewhere are no fault: a scenario serves many traces.
+    """
+    keys = spec.spot.zone_prices_usd_per_h
+    if all(any(zone.startswith(key) for key in keys) for zone in zones):
+        return ()
+    return tuple(key for key in keys if not any(zone.startswith(key) for zone in zones))
 
 
 def _scenario(

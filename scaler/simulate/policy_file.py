@@ -20,7 +20,7 @@ from pydantic import Field
 
 from policies.registry import PLACEMENT, SIZING
 from scaler.config.convert import to_spec
-from scaler.config.documents import validated
+from scaler.config.documents import refuse_other_kind, validated
 from scaler.config.faults import ConfigError, Fault, shown
 from scaler.config.json_schema import json_schema_of
 from scaler.config.loader import only_fleet, parse_fleets
@@ -59,13 +59,24 @@ def load_policy(name_or_path: str) -> PolicyChoice:
         path = Path(name_or_path)
         return _in_file(path.stem, read_bytes(path), path)
     if name_or_path in SIZING:
-        return _choice(name_or_path, Document(value={"policy": {"type": name_or_path}}), Path(name_or_path))
+        return _by_name(name_or_path)
     presets = _presets()
     if name_or_path in presets:
         return _in_file(name_or_path, presets[name_or_path].read_bytes(), Path(str(presets[name_or_path])))
     known = ", ".join(sorted({*SIZING, *presets}))
     remedy = f"known: {known}; or name a YAML file"
     raise ConfigError([Fault(file=name_or_path, message="no policy, preset or file of that name", remedy=remedy)])
+
+
+def _by_name(name: str) -> PolicyChoice:
+    """A registered policy with its defaults; one that has none for a parameter needs a file, which the fault shows."""
+    try:
+        return _choice(name, Document(value={"policy": {"type": name}}), Path(name))
+    except ConfigError as error:
+        keys = [fault.path.rpartition(".")[2] for fault in error.faults]
+        file = f"policy: {{type: {name}, {', '.join(f'{key}: ...' for key in keys)}}}"
+        words = f"{', '.join(fault.path for fault in error.faults)}: is missing, and has no default"
+        raise ConfigError([Fault(file=name, message=words, remedy=f"name a YAML file that holds {file}")]) from None
 
 
 def policy_of(fleet: RolloutFleet, name: str = "fleet") -> PolicyChoice:
@@ -95,8 +106,12 @@ def _with_unsaid_of(spec: PolicySpec, other: PolicySpec) -> PolicySpec:
 
 def dump_policy(choice: PolicyChoice) -> str:
     """The YAML that `load_policy` reads as this choice."""
-    parts = {"policy": _form(choice.sizing), "placement": _form(choice.placement)}
-    return yaml.safe_dump(parts, sort_keys=False)
+    return yaml.safe_dump(forms_of(choice), sort_keys=False)
+
+
+def forms_of(choice: PolicyChoice) -> dict[str, dict[str, Any]]:
+    """`policy` and `placement` as plain values of the YAML, each parameter written out."""
+    return {"policy": _form(choice.sizing), "placement": _form(choice.placement)}
 
 
 def is_path(text: str) -> bool:
@@ -117,6 +132,7 @@ def _in_file(name: str, data: bytes, source: Path) -> PolicyChoice:
     if len(documents) != 1:
         fault = Fault(file=str(source), message=f"holds {len(documents)} documents", remedy="keep one policy a file")
         raise ConfigError([fault])
+    refuse_other_kind(documents[0], source, "policy")
     return _choice(name, documents[0], source)
 
 

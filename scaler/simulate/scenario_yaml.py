@@ -37,6 +37,13 @@ LEAST_HOURS = 12.0
 """A shorter run says more of its first and last hours than of its policy."""
 MOST_OF_CEILING = 0.9
 """The share of the ceiling that the balance point may take."""
+LEAST_BALANCE = 0.5
+"""Replicas: with less, a rate is in another unit than the one meant. Recordings may be of anything."""
+LEAST_TOKENS = 10
+"""Of a mean unit; likewise."""
+LEAST_DECISIONS = 10
+"""Of a run; of a recording one."""
+_GOODPUT = ("generation", "goodputPerReplicaPerS")
 SPOT_POOL, ON_DEMAND_POOL, BLOCK_POOL = "spot", "on-demand", "capacity-block"
 
 
@@ -146,15 +153,34 @@ class Spec(YamlModel):
         if self.train_s <= 0:
             words = f"publishing takes {self.trainer.publish_s:g} s, all the time that the unblocked rate leaves"
             yield Problem(("trainer", "publish"), words, "lower it, or lower unblockedSamplesPerS")
-        most = self.generation.lengths.most_tokens
         if self.acceptance_ratio <= 0:
             yield Problem(("acceptance",), "nothing would be accepted", "write more than 0%")
-        elif not 1 <= self.mean_tokens < most:
-            yield Problem(
-                ("generation", "goodputPerReplicaPerS"),
-                f"it makes a unit of {self.mean_tokens:.3g} tokens on average, and units have 1 to {most}",
-                "change goodput, concurrentUnits, tokensPerS, firstToken or mostTokens",
-            )
+        elif self.balance_replicas < LEAST_BALANCE and not self.replay:
+            yield self._balance_problem()
+        else:
+            yield from self._token_problems()
+
+    def _balance_problem(self) -> Problem:
+        demand, goodput = self.trainer.unblocked_samples_per_s, self.generation.goodput_per_replica_per_s
+        words = (
+            f"a trainer of {demand:g} samples/s over a replica of {goodput:g}/s is {self.balance_replicas:.2g} replicas"
+        )
+        remedy = f"both are per second, not per hour; write {demand / LEAST_BALANCE:g} at most"
+        return Problem(_GOODPUT, f"{words} in balance, less than half of one", remedy)
+
+    def _token_problems(self) -> Iterator[Problem]:
+        made, least = self.generation, 1 if self.replay else LEAST_TOKENS
+        most = made.lengths.most_tokens
+        if least <= self.mean_tokens < most:
+            return
+        time = f"{made.concurrent_units} units * {self.acceptance_ratio:.4g} accepted / {made.goodput_per_replica_per_s:g}/s"
+        first = f" - {made.first_token_s:g} s" if made.first_token_s else ""
+        yield Problem(
+            _GOODPUT,
+            f"it makes a unit of {self.mean_tokens:.3g} tokens on average, and units have {least} to {most}: "
+            f"({time}{first}) * {made.tokens_per_s:g} tokens/s",
+            "change goodput, concurrentUnits, tokensPerS, firstToken or mostTokens",
+        )
 
     def _room_problems(self) -> Iterator[Problem]:
         needed, ceiling = math.ceil(self.balance_replicas), self.guard_rails.ceiling
@@ -196,6 +222,10 @@ class Spec(YamlModel):
             )
         if self.hours < LEAST_HOURS and not self.replay:
             yield Problem(("hours",), f"{self.hours:g} hours say little of a policy", "write 12 at least")
+        least_h = self.interval_s / 3600 * (1 if self.replay else LEAST_DECISIONS)
+        if self.hours < least_h:
+            words = f"a run of {self.hours:g} h has {self.hours * 3600 / self.interval_s:.2g} decisions"
+            yield Problem(("interval",), f"{words}, too few to judge any policy", "a usual interval is 10s to 60s")
         if self.guard_rails.floor > self.balance_replicas and not self.replay:
             yield Problem(("guardRails", "floor"), "the floor alone is more than balance needs", "lower it")
         if self.warm.replicas > self.guard_rails.ceiling:

@@ -107,7 +107,7 @@ def open_storage(url: str | None) -> BaseStorage | None:
             return JournalStorage(JournalFileBackend(_journal(url.removeprefix("journal:"))))
         return RDBStorage(url)
     except Exception as error:  # every driver has errors of its own
-        raise ValueError(f"storage {url!r} cannot be opened: {error}") from error
+        raise ValueError(f"storage {url!r} cannot be opened: {str(error).partition(chr(10))[0]}") from error
 
 
 def _journal(file: str) -> str:

@@ -1,13 +1,16 @@
 """Windows of a trace: stretches of equal length whose starts are spread evenly over the part that may be used.
 
 Policy: the first `TRAINING_RATIO` of a trace's time is for training, the rest for testing. A window lies in one of them as
-a whole, so that nothing that was tuned on is judged on. Windows overlap where there are more than fit side by side.
+a whole, so that nothing that was tuned on is judged on. Windows overlap where there are more than fit side by side, up to
+`most_windows`: those that hardly differ are no observations, only work.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 TRAINING_RATIO = 0.6
+LEAST_STEP = 0.05
+"""Between the starts of two windows, as a share of a window: they have at most 95 % of their hours in common."""
 _ROUNDING_H = 1e-9
 
 
@@ -48,3 +51,9 @@ def windows_of(length_h: float, hours: float, windows: int, split: Split = Split
     if room_h <= _ROUNDING_H or windows == 1:
         return (Window(start_h=from_h, hours=min(hours, to_h - from_h)),)
     return tuple(Window(start_h=from_h + room_h * i / (windows - 1), hours=hours) for i in range(windows))
+
+
+def most_windows(length_h: float, hours: float, split: Split = Split.ALL) -> int:
+    """The most windows whose neighbours start `LEAST_STEP` of a window apart; 1 where there is room for one only."""
+    from_h, to_h = stretch_h(length_h, split)
+    return 1 + max(0, int((to_h - from_h - hours) / (LEAST_STEP * hours) + _ROUNDING_H))

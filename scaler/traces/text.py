@@ -19,6 +19,7 @@ GAP_TICKS = 3.0
 _BEGINNING = 4096
 _LONGEST = 240
 _WHOLE = re.compile(r"-?[0-9]{1,9}")
+_DIGITS = re.compile(r"[0-9]+")
 
 
 class GapPolicy(StrEnum):
@@ -64,6 +65,8 @@ class TraceText:
         if not cell:
             raise self.fault(line, f"no value for {what}; write 0 where nothing was available")
         if not _WHOLE.fullmatch(cell):
+            if _DIGITS.fullmatch(cell):
+                raise self.fault(line, f"{cell[:40]!r} for {what} is too large; 9 digits at most")
             raise self.fault(line, f"{cell[:40]!r} for {what} is no whole number")
         count = int(cell)
         if count < 0:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from scaler.cli import app
 from scaler.simulate import jobs
+from scaler.simulate.loading import shipped_scenarios
 from scaler.simulate.scenario import Scenario
 from tests.builders.comparisons import a_trace_file
 from tests.builders.free_trainer import a_free_trainer
@@ -161,14 +162,19 @@ def test_a_policy_may_be_a_file(tmp_path: Path) -> None:
         (["--policies", "rate_match,rate_match"], "policies need names of their own: rate_match"),
         (["--policies", ","], "policies need names of their own: none is given"),
         (["--scenarios", "nowhere"], "no scenario or file of that name"),
-        (["--scenarios", ""], "2 windows with 1 seeds of 0 scenarios are nothing to run"),
-        (["--seeds", "0"], "2 windows with 0 seeds of 1 scenarios are nothing to run"),
-        (["--windows", "0"], "0 windows with 1 seeds of 1 scenarios are nothing to run"),
-        (["--hours", "-1"], "2 windows of -1 h are none"),
-        (["--hours", "nan"], "are none"),
+        (["--scenarios", ""], "no scenario is named (--scenarios)"),
+        (["--scenarios", "small,small"], "scenarios need names of their own: small is small and small"),
+        (["--seeds", "0"], "--seeds 0: write 1 to 10000"),
+        (["--seeds", "10001"], "--seeds 10001: write 1 to 10000"),
+        (["--windows", "0"], "--windows 0: write 1 to 10000"),
+        (["--windows", "10001"], "--windows 10001: write 1 to 10000"),
+        (["--hours", "0"], "--hours 0: a window is longer than 0 h"),
+        (["--hours", "-1"], "--hours -1: a window is longer than 0 h"),
+        (["--hours", "nan"], "--hours nan: a window is longer than 0 h"),
+        (["--hours", "inf"], "and at most 87660 h"),
         (["--baseline", "static"], "the baseline 'static' is none of the policies rate_match, buffer_band"),
         (["--trace", "missing.csv"], "missing.csv"),
-        (["--jobs", "0"], "greater than 0"),
+        (["--jobs", "0"], "--jobs 0: at least 1 process"),
         (["--csv", "no/such/folder/rows.csv"], "there is no folder no/such/folder"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -196,6 +202,74 @@ def test_a_trace_that_is_too_short_is_one_window_and_says_so(tmp_path: Path) -> 
     assert result.exit_code == 0
     assert len(json.loads(result.stdout)["rows"]) == 3
     assert "its part for test lasts 1.27 h" in result.stderr
+
+
+def test_windows_that_hardly_differ_are_not_run_and_are_told(tmp_path: Path) -> None:
+    words = ["--trace", str(a_trace_file(tmp_path, hours=3)), "--hours", "2.5", "--windows", "1000", "--json"]
+    result = _compare(tmp_path / "store", *words)
+
+    rows = [row for row in json.loads(result.stdout)["rows"] if row["policy"] == "optimum"]
+    assert len(rows) == 6
+    assert "it has 6 windows of 2.5 h, not 1000: of more each would share over 95% of its hours" in result.stderr
+
+
+@pytest.mark.parametrize(("key", "told"), [("trace-b", True), ("b", False)])
+def test_a_zones_price_that_no_zone_has_is_told(key: str, told: bool, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    text = shipped_scenarios()["small"].read_text()
+    assert 'spot: {priceUsdPerH: "10"}' in text
+    spot = f'spot: {{priceUsdPerH: "10", zonePricesUsdPerH: {{a: "9", {key}: "8"}}}}'
+    file.write_text(text.replace('spot: {priceUsdPerH: "10"}', spot), encoding="utf-8")
+    trace = a_trace_file(tmp_path)
+    result = _compare(tmp_path / "store", "--scenarios", str(file), "--trace", str(trace), "--windows", "1")
+
+    says = (
+        f"zonePricesUsdPerH: no zone of {trace} (a, b) starts with trace-b; zones without a price of their own cost 10"
+    )
+    assert result.exit_code == 0, result.output
+    assert (says in result.stderr) is told
+    assert ("zonePrices" in result.stderr) is told
+
+
+def test_a_trace_whose_times_are_hours_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "hours.csv"
+    file.write_text("time_s,offering,available\n0,a,4\n71,a,3\n72,a,3\n", encoding="utf-8")
+    result = _compare(tmp_path / "store", "--trace", str(file), "--hours", "12")
+
+    assert result.exit_code == 2
+    assert "hours.csv: it lasts 72 s in all, and a run 12 h; times in a trace are seconds" in result.stderr
+
+
+def test_two_jobs_of_one_name_are_not_pooled(tmp_path: Path) -> None:
+    text = shipped_scenarios()["small"].read_text()
+    one, other = tmp_path / "one.yaml", tmp_path / "other.yaml"
+    one.write_text(text, encoding="utf-8")
+    other.write_text(text.replace("unblockedSamplesPerS: 1 ", "unblockedSamplesPerS: 0.9 "), encoding="utf-8")
+    result = _compare(tmp_path / "store", "--scenarios", f"{one},{other}")
+
+    assert result.exit_code == 2, result.output
+    assert result.stderr == f"scenarios need names of their own: small is {one} and {other}\n"
+    assert not (tmp_path / "store").exists()
+
+
+def test_one_trace_twice_is_refused_however_it_is_written(tmp_path: Path) -> None:
+    file = a_trace_file(tmp_path)
+    again = tmp_path / "." / "x" / ".." / file.name
+    (tmp_path / "x").mkdir()
+    result = _compare(tmp_path / "store", "--trace", f"{file}#a", "--trace", f"{again}#a")
+
+    assert result.exit_code == 2, result.output
+    assert "traces need names of their own" in result.stderr
+
+
+def test_traces_of_one_name_in_two_folders_are_told_apart(tmp_path: Path) -> None:
+    for name in ("before", "after"):
+        (tmp_path / name).mkdir()
+    files = [a_trace_file(tmp_path / name) for name in ("before", "after")]
+    result = _compare(tmp_path / "store", *(word for file in files for word in ("--trace", str(file))))
+
+    rows = result.stdout.split("\n\n", maxsplit=1)[0].splitlines()[1:]
+    assert {row.split()[1] for row in rows} == {"before/trace.csv", "after/trace.csv"}
 
 
 def test_an_interrupt_ends_a_comparison_without_a_trace_of_python(tmp_path: Path) -> None:

@@ -136,6 +136,14 @@ def test_a_run_that_the_trace_cuts_short_says_so(tmp_path: Path) -> None:
     assert json.loads(out)["hours"] == 4
 
 
+def test_a_trace_whose_times_are_hours_is_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "hours.csv"
+    file.write_text("time_s,offering,available\n0,a,8\n72,a,4\n")
+    code, out, err = ran(*SMALL, "--trace", str(file), "--json")
+    assert (code, out) == (2, "")
+    assert "and a run 12 h; times in a trace are seconds: multiply hours by 3600" in err
+
+
 def test_where_nothing_is_trained_the_cost_per_sample_is_null(tmp_path: Path) -> None:
     policy = tmp_path / "none.yaml"
     policy.write_text("policy: {type: static, replicas: 0}\n")
@@ -152,6 +160,10 @@ FAULTY_TRACES = {
     "a negative count": (COUNTS + "2025-10-04T00:20:00Z,4,-1\n", ":4: -1 for b is negative"),
     "no header": ("4,4\n4,4\n", ":1: no known format starts with '4,4'"),
     "a wrong header": ("time_s,zone,count\n0,a,1\n", ":1: the header is 'time_s,zone,count'; it must be"),
+    "a count of thousands of millions": (
+        COUNTS + "2025-10-04T00:20:00Z,4,999999999999\n",
+        ":4: '999999999999' for b is too large; 9 digits at most",
+    ),
     "an empty cell": (COUNTS + "2025-10-04T00:20:00Z,4,\n", ":4: no value for b"),
     "nothing": ("", ": it is empty"),
 }
@@ -182,7 +194,10 @@ def test_windows_line_ends_are_fine_and_a_gap_is_held_and_told(tmp_path: Path) -
         (("--scenario", "nowhere", "--policy", "rate_match"), "nowhere: no scenario or file of that name"),
         (("--scenario", "./no.yaml", "--policy", "rate_match"), "no.yaml: no such file"),
         (("--scenario", "small", "--policy", "nobody"), "nobody: no policy, preset or file of that name"),
-        (("--scenario", "small", "--policy", "static"), "policy.replicas: is missing"),
+        (
+            ("--scenario", "small", "--policy", "static"),
+            "is missing, and has no default (name a YAML file that holds policy: {type: static, replicas: ...})",
+        ),
         ((*SMALL[1:], "--trace", "no.csv"), "no.csv: it cannot be read"),
         ((*SMALL[1:], "--hours", "-1"), "small: no stretch of -1 h at hour 0"),
     ],
@@ -192,6 +207,13 @@ def test_wrong_input_is_a_line(words: tuple[str, ...], says: str) -> None:
     assert (code, out) == (2, "")
     assert says in err
     assert err.count("\n") == 1
+
+
+def test_a_scenario_in_place_of_a_policy_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "my-job.yaml"
+    file.write_bytes(shipped_scenarios()["small"].read_bytes())
+    code, _, err = ran("simulate", "--scenario", "small", "--policy", str(file))
+    assert (code, err) == (2, f"{file}:4: kind: this is a Scenario, not a policy (name another file)\n")
 
 
 def test_the_form_of_a_scenario_is_printed() -> None:

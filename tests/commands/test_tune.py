@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,9 +17,10 @@ from scaler.commands import processes
 from scaler.config.loader import load_fleet
 from scaler.simulate import tune as search
 from scaler.simulate.jobs import Job
+from scaler.simulate.loading import shipped_scenarios
 from scaler.simulate.policy_file import load_policy, policy_of
 from tests.builders.comparisons import a_trace_file, an_optimum, some_figures
-from tests.builders.fleet_yaml import a_fleet, a_stage
+from tests.builders.fleet_yaml import a_fleet, a_pool, a_stage, an_offering
 from tests.builders.free_trainer import a_free_trainer
 
 
@@ -45,11 +47,9 @@ def test_what_is_found_is_written_as_a_policy_that_the_simulator_takes(tmp_path:
     assert 1.0 <= answer["train_ratio_tuned"] <= answer["train_ratio_start"]
     assert answer["test_ratio_tuned"] >= 1.0
     assert answer["trials"] == 4
-    assert (
-        (tmp_path / "out.yaml")
-        .read_text(encoding="utf-8")
-        .startswith("# Found by `headrace tune`: buffer_band on small.")
-    )
+    done = "Found" if answer["written"] == "found" else "Searched"
+    text = (tmp_path / "out.yaml").read_text(encoding="utf-8")
+    assert text.startswith(f"# {done} by `headrace tune`: buffer_band on small.")
 
 
 def test_a_fleet_comes_back_whole_with_the_policy_in_it_and_is_valid(tmp_path: Path) -> None:
@@ -108,6 +108,25 @@ def test_numbers_of_the_fleets_own_that_are_not_started_from_are_told(tmp_path: 
     assert "its own numbers" not in same.stderr
 
 
+def test_a_fleet_that_is_another_world_than_the_scenario_is_told(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.yaml"
+    offerings = [an_offering(priceUsdPerH="37"), an_offering(capacityType="on-demand", priceUsdPerH="31")]
+    stage = a_stage(
+        guardRails={"floor": 0, "ceiling": 16}, pools=[a_pool(name="p", nodesPerReplica=2, offerings=offerings)]
+    )
+    job = {"groupSize": 4, "batchGroups": 16, "maxStaleness": 4}
+    fleet.write_text(yaml.safe_dump(a_fleet(stages=[stage], job=job, spendCapUsdPerH="900")), encoding="utf-8")
+    result = _tune(tmp_path, "--fleet", str(fleet), "--trials", "1")
+
+    assert result.exit_code == 0, result.output
+    assert result.stderr.splitlines() == [
+        f"{fleet}: guardRails.ceiling 16, and 8 in the scenario small",
+        f"{fleet}: job.maxStaleness 4, and 8 in the scenario small",
+        f"{fleet}: pool p: nodesPerReplica 2, and 1 in the scenario small",
+        f"{fleet}: spot priceUsdPerH 37.00, and 10.00 in the scenario small",
+    ]
+
+
 def test_processes_share_a_search_through_a_storage_of_their_own(tmp_path: Path) -> None:
     assert 4 <= _json(tmp_path, "--jobs", "2")["trials"] <= 5
 
@@ -123,7 +142,10 @@ def test_people_get_the_parameters_and_what_they_are_worth(tmp_path: Path) -> No
     result = _tune(tmp_path)
 
     assert result.exit_code == 0
-    assert "policy.low_mark" in result.stdout
+    assert result.stdout.split()[:3] == ["parameter", "start", "found"]
+    assert "policy.lowMark" in result.stdout
+    assert "low_mark" not in result.stdout
+    assert re.search(r"policy\.settle +\d+m?s? ", result.stdout)
     assert "Cost over the clairvoyant bound" in result.stdout
 
 
@@ -159,6 +181,7 @@ def _made_up(monkeypatch: pytest.MonkeyPatch, *, seen: float, unseen: list[float
         (0.1, [0.0, 0.0, 0.0, 0.0], "within_chance", "those it started from are as good"),
         (0.1, [-0.1, -0.2, -0.1, -0.2], "loss", "keep the numbers it started from"),
         (0.1, [0.1, 0.2, 0.1], "too_few_windows", "those it started from may be as good"),
+        (0.1, [0.1, -0.2, 0.0], "too_few_windows", "those it started from may be as good"),
         (-0.1, [0.5, 0.5, 0.5, 0.5], "unchanged", "found nothing better"),
     ],
 )
@@ -172,7 +195,14 @@ def test_a_gain_is_one_where_the_search_did_not_look(
     assert answer["verdict"] == verdict
     assert answer["train_gain"] == pytest.approx(max(0.0, seen))
     assert answer["test_gain"] == pytest.approx(fmean(unseen) if seen > 0 else 0.0)
-    assert says in (tmp_path / "out.yaml").read_text(encoding="utf-8")
+    text = (tmp_path / "out.yaml").read_text(encoding="utf-8")
+    assert says in text
+    better = verdict == "gain" or (verdict == "too_few_windows" and fmean(unseen) > 0)
+    assert answer["written"] == ("found" if better else "start")
+    written = load_policy(str(tmp_path / "out.yaml"))
+    assert (written.sizing == load_policy("buffer_band").sizing) is not better
+    assert ("Found, and left out:" in text) is (not better and verdict != "unchanged")
+    assert (answer["params"] != answer["params_start"]) is (verdict != "unchanged")
 
 
 @pytest.mark.parametrize(
@@ -195,6 +225,24 @@ def test_wrong_input_is_a_line_and_exit_code_2(words: list[str], says: str, tmp_
     assert result.exit_code == 2, result.output
     assert says in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_a_scenario_in_place_of_a_fleet_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "my-job.yaml"
+    file.write_bytes(shipped_scenarios()["small"].read_bytes())
+    result = _tune(tmp_path, "--fleet", str(file))
+
+    assert result.exit_code == 2
+    assert result.stderr == f"{file}:4: kind: this is a Scenario, not a RolloutFleet (name another file)\n"
+
+
+def test_a_database_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    result = _tune(tmp_path, "--storage", f"sqlite:///{tmp_path}/nope/a.db")
+
+    assert result.exit_code == 2
+    assert "unable to open database file" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert "sqlalche.me" not in result.stderr
 
 
 @pytest.mark.parametrize("words", [["--fleet", "{pipe}"], ["--storage", "journal:{pipe}"]], ids=["fleet", "storage"])

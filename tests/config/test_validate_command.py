@@ -33,6 +33,21 @@ def test_a_valid_file_is_one_line_a_fleet(tmp_path: Path) -> None:
     )
 
 
+def test_a_scenario_is_checked_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    text = (ROOT / "scaler/simulate/scenarios/small.yaml").read_text(encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
+    result = CliRunner().invoke(app, ["validate", str(path)])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == (
+        "ok: scenario small: runs of 12 h, 6.0 replicas in balance of 0 to 8, units of 960 tokens, trainer 60.00 USD/h\n"
+    )
+    path.write_text(text.replace("hours: 12", "hours: 1"), encoding="utf-8")
+    wrong = CliRunner().invoke(app, ["validate", str(path)])
+    assert (wrong.exit_code, wrong.stdout) == (2, "")
+    assert "spec.hours: 1 hours say little of a policy" in wrong.stderr
+
+
 def test_faults_are_lines_on_stderr_and_exit_code_2(tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_bytes(text_of(a_fleet(interval="5x", colour="red")))

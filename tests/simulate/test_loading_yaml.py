@@ -11,7 +11,9 @@ from tests.builders.fleet_yaml import changed, without
 from tests.builders.scenario_yaml import a_document, lines_of, the_scenario
 
 WRONG: list[tuple[str, tuple[str | int, ...], Any, str]] = [
-    ("another kind", ("kind",), "RolloutFleet", "kind: 'RolloutFleet' is not known here (use Scenario)"),
+    ("another kind", ("kind",), "RolloutFleet", "kind: this is a RolloutFleet, not a Scenario (name"),
+    ("a kind that is none", ("kind",), "Job", "kind: 'Job' is not known here (use Scenario)"),
+    ("a number that is none", ("spec", "hours"), float("nan"), "spec.hours: nan is no finite number (write a number"),
     ("a key with a slip", ("spec", "hour"), 12, "spec.hour: unknown key (did you mean hours?)"),
     ("a bare number for a duration", ("spec", "interval"), 60, "spec.interval: 60 is no duration (write it as text"),
     ("a bare number for an amount", ("spec", "spot", "priceUsdPerH"), 10, "spec.spot.priceUsdPerH: 10 is no amount of"),
@@ -29,7 +31,13 @@ WRONG: list[tuple[str, tuple[str | int, ...], Any, str]] = [
     ("publishing all the time", ("spec", "trainer", "publish"), "64s", "spec.trainer.publish: publishing takes 64 s"),
     ("nothing accepted", ("spec", "acceptance"), "0%", "spec.acceptance: nothing would be accepted"),
     ("units over their bound", ("spec", "generation", "tokensPerS"), 100.0,
-     "spec.generation.goodputPerReplicaPerS: it makes a unit of 4.8e+03 tokens on average, and units have 1 to 4096"),
+     "spec.generation.goodputPerReplicaPerS: it makes a unit of 4.8e+03 tokens on average, and units have 10 to 4096"),
+    ("units of a handful of tokens", ("spec", "generation", "tokensPerS"), 0.2,
+     "spec.generation.goodputPerReplicaPerS: it makes a unit of 9.6 tokens on average, and units have 10 to 4096"),
+    ("a rate an hour for one a second", ("spec", "generation", "goodputPerReplicaPerS"), 360.0,
+     "spec.generation.goodputPerReplicaPerS: a trainer of 1 samples/s over a replica of 360/s is 0.0028 replicas"),
+    ("days between decisions", ("spec", "interval"), "3d",
+     "spec.interval: a run of 12 h has 0.17 decisions, too few to judge any policy"),
     ("a floor over balance", ("spec", "guardRails", "floor"), 7, "spec.guardRails.floor: the floor alone is more"),
     ("a warm fleet over the ceiling", ("spec", "warm", "replicas"), 9, "spec.warm.replicas: more than the ceiling"),
     ("a warm buffer over the bound", ("spec", "warm", "depthSamples"), 577, "spec.warm.depthSamples: more than stale"),
@@ -67,6 +75,15 @@ def test_long_units_of_few_versions_would_all_be_too_stale() -> None:
     assert "would be too stale" in " ".join(lines_of(document))
 
 
+def test_rates_that_do_not_fit_are_told_with_their_arithmetic() -> None:
+    rate, tokens = (
+        lines_of(changed(a_document(), "spec", "generation", key, to=value))[0]
+        for key, value in (("goodputPerReplicaPerS", 360.0), ("tokensPerS", 0.2))
+    )
+    assert "0.0028 replicas in balance, less than half of one (both are per second, not per hour; write 2 at" in rate
+    assert "and units have 10 to 4096: (8 units * 1 accepted / 0.166667/s) * 0.2 tokens/s (change goodput" in tokens
+
+
 def test_what_is_missing_is_named() -> None:
     assert lines_of(without(a_document(), "spec", "trainer")) == ["spec.trainer: is missing (add it: The consumer)"]
 
@@ -74,6 +91,14 @@ def test_what_is_missing_is_named() -> None:
 def test_a_recording_may_be_short() -> None:
     short = changed(changed(a_document(), "spec", "hours", to=0.02), "spec", "replay", to=True)
     assert the_scenario(short).hours == 0.02
+
+
+def test_a_recording_may_have_few_tokens_and_little_balance_but_a_decision() -> None:
+    odd = changed(changed(a_document(), "spec", "replay", to=True), "spec", "generation", "tokensPerS", to=1.0)
+    odd = changed(odd, "spec", "generation", "goodputPerReplicaPerS", to=2.5)
+    assert the_scenario(odd).spec.balance_replicas == 0.4
+    (found,) = lines_of(changed(odd, "spec", "interval", to="13h"))
+    assert found.startswith("spec.interval: a run of 12 h has 0.92 decisions")
 
 
 def test_a_name_that_is_none_is_answered_with_those_there_are() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaler.simulate.windows import Split, Window, stretch_h, windows_of
+from scaler.simulate.windows import LEAST_STEP, Split, Window, most_windows, stretch_h, windows_of
 
 lengths_h = st.floats(1, 2000)
 counts = st.integers(1, 40)
@@ -52,3 +52,19 @@ def test_a_part_that_is_too_short_is_one_window() -> None:
 def test_windows_that_are_none_are_refused(hours: float, count: int) -> None:
     with pytest.raises(ValueError, match="are none"):
         windows_of(100.0, hours, count)
+
+
+@given(length_h=lengths_h, hours=st.floats(0.1, 100), split=st.sampled_from(Split))
+def test_the_most_windows_still_differ_and_one_more_would_not(length_h: float, hours: float, split: Split) -> None:
+    most = most_windows(length_h, hours, split)
+    room_h = max(0.0, stretch_h(length_h, split)[1] - stretch_h(length_h, split)[0] - hours)
+
+    assert most >= 1
+    assert most == 1 or room_h / (most - 1) >= LEAST_STEP * hours * (1 - 1e-6)
+    assert room_h / most < LEAST_STEP * hours * (1 + 1e-6)
+
+
+def test_a_trace_of_three_days_has_41_windows_of_a_day() -> None:
+    assert most_windows(72.0, 24.0) == 41
+    assert most_windows(72.0, 24.0, Split.TEST) == 5
+    assert most_windows(10.0, 24.0) == 1
