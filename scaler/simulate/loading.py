@@ -48,6 +48,8 @@ PROVIDER = "simulated"
 ROLLOUT = "rollout"
 _SIGNAL_AGE_INTERVALS = 3
 """As the default of a fleet: one reading in three may fail."""
+LEAST_H = 1 / 3600
+"""A second: less has no step that a bound could be told for."""
 LATEST_H = 10 * 8766.0
 """Ten years: a longer run is a slip of the finger."""
 _SHORT_S, _SHORT_RATIO = 3600.0, 0.01
@@ -106,11 +108,11 @@ class ScenarioFile:
 
     def _capacity(self, trace: CapacityTrace | None, start_h: float, hours: float, seed: int) -> CapacityTrace:
         asked = f"no stretch of {hours:g} h at hour {start_h:g}"
-        if not (0 <= start_h <= LATEST_H and 0 < hours <= LATEST_H):
+        if not (0 <= start_h <= LATEST_H and LEAST_H <= hours <= LATEST_H):
             raise TraceError(self.name if trace is None else trace.source, None, asked)
         if trace is None:
             trace = self._generated(seed, (start_h + hours) * 3600)
-        if start_h * 3600 >= trace.end_s:
+        if (start_h + LEAST_H) * 3600 > trace.end_s:
             raise TraceError(trace.source, None, f"{asked}; it lasts {trace.end_s / 3600:.2f} h")
         return trace.window(start_h, hours).scaled(self.spec.replicas_per_count.of(trace.format))
 

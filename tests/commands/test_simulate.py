@@ -85,7 +85,7 @@ def test_where_nothing_is_held_or_trained_the_table_says_so_in_words(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("hours", "said"), [("12", "12 hours"), ("0.5", "30 minutes"), ("2.77778e-07", "0.001 seconds")]
+    ("hours", "said"), [("12", "12 hours"), ("0.5", "30 minutes"), ("0.000277778", "1 second")]
 )
 def test_the_length_of_a_run_is_told_in_the_unit_that_fits(hours: str, said: str) -> None:
     assert f"rate_match in small, {said}, seed 0" in ran(*SMALL, "--hours", hours)[1]
@@ -200,6 +200,7 @@ def test_windows_line_ends_are_fine_and_a_gap_is_held_and_told(tmp_path: Path) -
         ),
         ((*SMALL[1:], "--trace", "no.csv"), "no.csv: it cannot be read"),
         ((*SMALL[1:], "--hours", "-1"), "small: no stretch of -1 h at hour 0"),
+        ((*SMALL[1:], "--hours", "2e-7"), "small: no stretch of 2e-07 h at hour 0"),
     ],
 )
 def test_wrong_input_is_a_line(words: tuple[str, ...], says: str) -> None:

@@ -50,7 +50,7 @@ def hour_ticks(hours: float) -> tuple[float, ...]:
     """Marks for a time axis of that many hours, in hours; round in the axis' own unit (`time_unit`)."""
     if hours < 1.0:
         unit_h, _ = time_unit(hours)
-        return tuple(mark * unit_h for mark in ticks(0.0, hours / unit_h, _MOST_SHORT_TICKS))
+        return tuple(min(hours, mark * unit_h) for mark in ticks(0.0, hours / unit_h, _MOST_SHORT_TICKS))
     steps = _DAY_STEPS if hours >= _DAYS_FROM_H else _HOUR_STEPS
     step = next((step for step in steps if hours / step <= _MOST_HOUR_TICKS), hours)
-    return tuple(i * step for i in range(int(hours / step + 1e-9) + 1))
+    return tuple(min(hours, i * step) for i in range(int(hours / step + 1e-9) + 1))

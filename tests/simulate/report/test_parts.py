@@ -8,7 +8,7 @@ from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from policies import buffer_band, rate_match, static
@@ -153,6 +153,7 @@ def test_marks_of_an_axis_are_few_and_inside_it(low: float, span: float, most: i
 
 
 @given(hours=st.floats(1e-9, 2000.0))
+@example(hours=0.02)
 def test_a_time_axis_has_a_mark_at_the_start_and_no_more_than_a_person_reads(hours: float) -> None:
     marks = hour_ticks(hours)
     assert marks[0] == 0.0
