@@ -84,9 +84,7 @@ def test_where_nothing_is_held_or_trained_the_table_says_so_in_words(tmp_path: P
     assert "64 in 1 policy update " in out
 
 
-@pytest.mark.parametrize(
-    ("hours", "said"), [("12", "12 hours"), ("0.5", "30 minutes"), ("0.000277778", "1 second")]
-)
+@pytest.mark.parametrize(("hours", "said"), [("12", "12 hours"), ("0.5", "30 minutes"), ("0.000277778", "1 second")])
 def test_the_length_of_a_run_is_told_in_the_unit_that_fits(hours: str, said: str) -> None:
     assert f"rate_match in small, {said}, seed 0" in ran(*SMALL, "--hours", hours)[1]
 
