@@ -10,7 +10,8 @@ of its folder is swept by the next start.
 Non-goals: an upgrade, several API servers, data that survives `stop`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +24,7 @@ from tests.cluster.api import Api
 from tests.cluster.build import binaries
 from tests.cluster.folder import own_folder, sweep
 from tests.cluster.kubeconfig import by_certificate, write_kubeconfig
+from tests.cluster.paths import JsonObject
 from tests.cluster.pki import Authority
 from tests.cluster.ports import PortHold
 from tests.cluster.process import Child, Ended, Spawner
@@ -180,6 +182,14 @@ class ControlPlane:
     def audit_log(self) -> Path:
         """One JSON event a line, where `audit` was asked for."""
         return self.folder / "audit.log"
+
+    def audited(self) -> Iterator[JsonObject]:
+        """The events of the audit log so far; a line that is being written is left out."""
+        for line in self.audit_log.read_text().splitlines():
+            try:
+                yield json.loads(line)
+            except ValueError:
+                continue
 
     def kubeconfig_for(self, user: str, groups: Sequence[str] = ()) -> Path:
         """A kubeconfig of somebody who may do what RBAC allows that user and those groups."""

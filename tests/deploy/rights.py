@@ -1,9 +1,7 @@
 """Rights that roles grant, and rights that an API server's audit log shows as used or denied."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tests.deploy.chart import Json, of_kind
@@ -78,11 +76,11 @@ def of_role(role: Json, namespace: str = "") -> Iterator[Right]:
                     )
 
 
-def audited(log: Path, user: str) -> Audited:
+def audited(events: Iterable[Mapping[str, Any]], user: str) -> Audited:
     """What a user asked for, and what it was refused for lack of a right."""
     used: set[Use] = set()
     denied: list[str] = []
-    for event in _events(log):
+    for event in events:
         if event.get("user", {}).get("username") != user:
             continue
         if (event.get("annotations") or {}).get("authorization.k8s.io/decision") == "forbid":
@@ -90,15 +88,6 @@ def audited(log: Path, user: str) -> Audited:
         elif "objectRef" in event:
             used.add(_use(event))
     return Audited(used=frozenset(used), denied=tuple(sorted(set(denied))))
-
-
-def _events(log: Path) -> Iterator[Mapping[str, Any]]:
-    """A line that is being written is left out."""
-    for line in log.read_text().splitlines():
-        try:
-            yield json.loads(line)
-        except ValueError:
-            continue
 
 
 def _use(event: Mapping[str, Any]) -> Use:

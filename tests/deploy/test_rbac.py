@@ -106,7 +106,7 @@ class Run:
 
     def of(self, user: str) -> Audited:
         """What a user did so far."""
-        return audited(self.bed.plane.audit_log, user)
+        return audited(self.bed.plane.audited(), user)
 
     def called(self) -> set[str]:
         """The IAM actions of all that we called on AWS."""

@@ -1,6 +1,5 @@
 """Real Karpenter gives our replicas nodes, replaces those that it disrupts, and loses those whose replica we end."""
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -90,8 +89,7 @@ def _node_of(claim: Json) -> str | None:
 
 def _taken_out(world: Live) -> set[str]:
     """Names of the pods that their set deleted, as the API server's audit log has it; Karpenter evicts in a name of its own."""
-    deeds = (json.loads(line) for line in world.plane.audit_log.read_text().splitlines())
-    by_set = (deed for deed in deeds if deed.get("userAgent", "").endswith("/replicaset-controller"))
+    by_set = (deed for deed in world.plane.audited() if deed.get("userAgent", "").endswith("/replicaset-controller"))
     pods = f"/api/v1/namespaces/{world.name}/pods/"
     return {
         deed["objectRef"]["name"] for deed in by_set if deed["verb"] == "delete" and deed["requestURI"].startswith(pods)

@@ -5,7 +5,6 @@ user of its own, so that the API server's audit log tells its requests from Karp
 EC2 id here: a node's name is what its instance is called, by everybody alike.
 """
 
-import json
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -122,7 +121,7 @@ class KarpenterBed(ClusterBed):
 
     def claims_ended(self) -> set[str]:
         """Names of the claims that our controller deleted, as the API server's audit log has it."""
-        events = map(json.loads, self.plane.audit_log.read_text().splitlines())
+        events = self.plane.audited()
         return {event["objectRef"]["name"] for event in events if _is_ours(event, "delete", NODE_CLAIMS.plural)}
 
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from scaler.kube.contract import LEASES, KubeError
 from scaler.kube.lease_record import record_of
 from scaler.ledger.audit import events_of
 from scaler.ledger.history import EventKind
+from tests.cluster.control_plane import ControlPlane
 from tests.e2e.cluster.base import SYSTEM, caller_of
 from tests.e2e.cluster.bed import Bed
 
@@ -91,11 +91,11 @@ class Witness:
 
     def in_cluster(self, name: str) -> list[Deed]:
         """What a controller had the API server change, its lease apart."""
-        return list(_deeds(self._bed.plane.audit_log, user_of(name)))
+        return list(_deeds(self._bed.plane, user_of(name)))
 
     def read_before(self, name: str, at_s: float) -> set[str]:
         """Resources that a controller had been answered reads of by then."""
-        events = _events(self._bed.plane.audit_log, user_of(name))
+        events = _events(self._bed.plane, user_of(name))
         return {
             event["objectRef"]["resource"]
             for event in events
@@ -140,10 +140,9 @@ class Witness:
         assert set(drains) <= set(epochs)
 
 
-def _events(log: Path, user: str) -> Iterator[dict[str, Any]]:
+def _events(plane: ControlPlane, user: str) -> Iterator[dict[str, Any]]:
     """What the API server answered a user."""
-    for line in log.read_text().splitlines():
-        event = json.loads(line)
+    for event in plane.audited():
         if event["stage"] == "ResponseComplete" and event["user"]["username"] == user:
             yield event
 
@@ -152,8 +151,8 @@ def _at_s(event: Mapping[str, Any]) -> float:
     return datetime.fromisoformat(event["requestReceivedTimestamp"]).timestamp()
 
 
-def _deeds(log: Path, user: str) -> Iterator[Deed]:
-    for event in _events(log, user):
+def _deeds(plane: ControlPlane, user: str) -> Iterator[Deed]:
+    for event in _events(plane, user):
         about = event.get("objectRef", {})
         if event["verb"] not in _WRITING or about.get("resource") == "leases":
             continue
