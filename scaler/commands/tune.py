@@ -19,6 +19,7 @@ from scaler.commands.tables import table_of
 from scaler.commands.worlds import WRONG_INPUT, line_of
 from scaler.config.faults import ConfigError
 from scaler.config.loader import only_fleet, parse_fleets
+from scaler.config.schema import RolloutFleet
 from scaler.config.yaml_model import yaml_name
 from scaler.config.yaml_text import read_bytes
 from scaler.simulate.bootstrap import LEAST_WINDOWS
@@ -74,13 +75,13 @@ def run_tune(options: TuneOptions) -> int:
         policies = options.grid.policies
         if len(policies) != 1:
             raise ValueError(f"one policy is tuned at a time, not {len(policies)}")
-        fleet = None if options.fleet is None else (read_bytes(options.fleet), options.fleet)
-        policy = _start(load_policy(policies[0]), fleet)
-        _written(policy, fleet, options.out)  # before hours of work, not after
+        file = None if options.fleet is None else _fleet_in(options.fleet)
+        policy = _start(load_policy(policies[0]), file)
+        _written(policy, file, options.out)  # before hours of work, not after
         open_storage(options.storage)
-        _tell_differences(fleet, options.grid.scenarios)
+        _tell_differences(file, options.grid.scenarios)
         answer, kept = _tuned(options, policy)
-        write_text(options.out, _heading(answer) + _written(kept, fleet, options.out))
+        write_text(options.out, _heading(answer) + _written(kept, file, options.out))
     except (ConfigError, TraceError, OutputError, ValueError, OSError) as error:
         print(line_of(error), file=sys.stderr)
         return WRONG_INPUT
@@ -88,36 +89,47 @@ def run_tune(options: TuneOptions) -> int:
     return 0
 
 
-def _written(policy: PolicyChoice, fleet: tuple[bytes, Path] | None, out: Path) -> str:
+@dataclass(frozen=True, slots=True)
+class _FleetFile:
+    """The fleet that the answer is for, and its file as it was read."""
+
+    path: Path
+    data: bytes
+    fleet: RolloutFleet
+
+
+def _fleet_in(path: Path) -> _FleetFile:
+    data = read_bytes(path)
+    return _FleetFile(path, data, only_fleet(parse_fleets(data, path), path))
+
+
+def _written(policy: PolicyChoice, file: _FleetFile | None, out: Path) -> str:
     """The policy, or the fleet with it, under an empty line that keeps its own first comment apart."""
-    return dump_policy(policy) if fleet is None else "\n" + fleet_with(policy, *fleet, out)
+    return dump_policy(policy) if file is None else "\n" + fleet_with(policy, file.data, file.path, out)
 
 
-def _start(policy: PolicyChoice, fleet: tuple[bytes, Path] | None) -> PolicyChoice:
+def _start(policy: PolicyChoice, file: _FleetFile | None) -> PolicyChoice:
     """The policy to start from; the fleet it is for may know what it leaves unsaid, as the trainer's cost.
 
     Other numbers of the fleet's own are neither started from nor judged, and a person is told.
     """
-    if fleet is None:
+    if file is None:
         return policy
-    data, file = fleet
-    own = policy_of(only_fleet(parse_fleets(data, file), file))
+    own = policy_of(file.fleet)
     start = with_unsaid_of(policy, own)
     if own.sizing.name == start.sizing.name and (own.sizing, own.placement) != (start.sizing, start.placement):
         what = f"its own numbers for {own.sizing.name} are not those started from"
-        print(f"{file}: {what} (--policy {file} takes them)", file=sys.stderr)
+        print(f"{file.path}: {what} (--policy {file.path} takes them)", file=sys.stderr)
     return start
 
 
-def _tell_differences(fleet: tuple[bytes, Path] | None, scenarios: Sequence[str]) -> None:
+def _tell_differences(file: _FleetFile | None, scenarios: Sequence[str]) -> None:
     """On stderr, what the fleet has otherwise than the scenarios that its numbers are searched in."""
-    if fleet is None:
+    if file is None:
         return
-    data, file = fleet
-    found = only_fleet(parse_fleets(data, file), file)
     for scenario in scenarios:
-        for line in differences(found, load_scenario(scenario).spec):
-            print(f"{file}: {line} {scenario}", file=sys.stderr)
+        for line in differences(file.fleet, load_scenario(scenario).spec):
+            print(f"{file.path}: {line} {scenario}", file=sys.stderr)
 
 
 def _tuned(options: TuneOptions, policy: PolicyChoice) -> tuple[dict[str, Any], PolicyChoice]:
