@@ -20,6 +20,7 @@ Invariants
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -393,8 +394,7 @@ def connect(path: Path, busy_timeout_s: float, *, may_create: bool) -> sqlite3.C
         check_same_thread=False,
     )
     try:
-        with closing(db.execute("PRAGMA journal_mode = WAL")) as answer:
-            (journal,) = answer.fetchone()
+        journal = _write_ahead(db, busy_timeout_s)
         if journal != "wal":
             raise LedgerRefused(f"{path}: the file system does not support write-ahead logging ({journal})")
         db.execute("PRAGMA synchronous = NORMAL")
@@ -405,6 +405,25 @@ def connect(path: Path, busy_timeout_s: float, *, may_create: bool) -> sqlite3.C
         db.close()
         raise
     return db
+
+
+def _write_ahead(db: sqlite3.Connection, patience_s: float) -> str:
+    """The journal mode after WAL was asked for.
+
+    Two who open a file at once may meet at a lock that SQLite does not wait for, so we wait here, for all its locks.
+    """
+    db.execute("PRAGMA busy_timeout = 0")
+    for left in reversed(range(1 + int(patience_s / LOOK_AGAIN_S))):
+        try:
+            with closing(db.execute("PRAGMA journal_mode = WAL")) as answer:
+                (journal,) = answer.fetchone()
+            break
+        except sqlite3.OperationalError as error:
+            if left == 0 or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+        time.sleep(LOOK_AGAIN_S)
+    db.execute(f"PRAGMA busy_timeout = {round(patience_s * 1000)}")
+    return str(journal)
 
 
 @contextmanager
