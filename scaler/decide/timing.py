@@ -1,16 +1,17 @@
 """When to look again: at the next moment that could change a decision by itself, at the latest after an interval.
 
-Those moments are deadlines of notices and drains, the last moment to leave a group before them, reaps, launch time-outs, and,
-where they held this decision back or hold back what a step or the disruption budget left of it, the ends of a cool-down and of
-the wait for fresh signals. Everything else comes with the next snapshot. The end of a refusal's back-off is none: an offering
-that refused is asked again at the next turn, since each turn has every pool listed.
+Those moments are deadlines of notices, but for those who have handed over, and of drains, the last moment to leave a group before
+them, reaps, launch time-outs, and, where they held this decision back or hold back what a step or the disruption budget left of
+it, the ends of a cool-down and of the wait for fresh signals. Everything else comes with the next snapshot. The end of a
+refusal's back-off is none: an offering that refused is asked again at the next turn, since each turn has every pool listed.
 """
 
 from collections.abc import Iterable, Mapping
 
-from scaler.decide.endings import DETACH_BEFORE_S, leaves_by_us
+from scaler.decide.endings import DETACH_BEFORE_S, goes_by_itself, leaves_by_us
 from scaler.decide.rails import last_change_s
 from scaler.decide.world import NOT_READY_YET, StageWorld, finite, is_noticed, notice_deadline_s
+from scaler.model.capacity import ReplicaPhase
 from scaler.model.plan import ClampCode, Memory
 from scaler.model.snapshot import ReplicaView
 
@@ -41,19 +42,33 @@ def look_again_in_s(
 
 
 def _moments_of_replica(world: StageWorld, replica: ReplicaView) -> list[float]:
-    noticed = is_noticed(replica)
-    deadline_s = notice_deadline_s(replica, world.now_s) if noticed else finite(replica.drain_deadline_s)
-    moments_s = [] if deadline_s is None else [deadline_s, deadline_s + world.spec.drain.reap_after_s]
-    if noticed and deadline_s is not None:
-        moments_s.append(finite(replica.drain_deadline_s) or deadline_s)
-        if leaves_by_us(world, replica):
-            leaves_at_s = deadline_s - DETACH_BEFORE_S
-            moments_s.append(world.now_s + HURRY_S if leaves_at_s <= world.now_s < deadline_s else leaves_at_s)
+    moments_s = _moments_of_end(world, replica)
     if replica.phase in NOT_READY_YET:
         since_s, pool = world.launch_seen_since_s(replica), world.pools.get(replica.pool)
         if since_s is not None and pool is not None:
             moments_s.append(since_s + pool.spec.launch_timeout_s)
     return moments_s
+
+
+def _moments_of_end(world: StageWorld, replica: ReplicaView) -> list[float]:
+    drained_by_s, reap_after_s = finite(replica.drain_deadline_s), world.spec.drain.reap_after_s
+    if not is_noticed(replica):
+        return [] if drained_by_s is None else [drained_by_s, drained_by_s + reap_after_s]
+    deadline_s = notice_deadline_s(replica, world.now_s)
+    if not goes_by_itself(replica):
+        due_s = min(deadline_s, drained_by_s or deadline_s)
+        return [due_s, due_s + reap_after_s, deadline_s, deadline_s + reap_after_s]
+    return [
+        deadline_s + reap_after_s,
+        # Nothing follows the deadline of one that has handed over.
+        *([] if replica.phase is ReplicaPhase.DRAINED else [deadline_s]),
+        *(_moments_of_leaving(world, deadline_s) if leaves_by_us(world, replica) else []),
+    ]
+
+
+def _moments_of_leaving(world: StageWorld, deadline_s: float) -> list[float]:
+    leaves_at_s = deadline_s - DETACH_BEFORE_S
+    return [world.now_s + HURRY_S if leaves_at_s <= world.now_s < deadline_s else leaves_at_s]
 
 
 def _moments_of_size(world: StageWorld, memory: Memory, clamps: frozenset[ClampCode]) -> list[float]:

@@ -400,6 +400,24 @@ def test_over_the_fleets_cap_the_last_stage_gives_way_first() -> None:
     [
         pytest.param({}, 1, {}, 10.0, id="the interval at the latest"),
         pytest.param({"notice": a_notice(deadline_s=NOW_S + 3)}, 1, {}, 3.0, id="a deadline"),
+        pytest.param(
+            {"notice": a_notice(deadline_s=NOW_S + 3), "phase": ReplicaPhase.DRAINED, "drain_deadline_s": NOW_S + 3},
+            1,
+            {},
+            10.0,
+            id="nothing follows the deadline of one that has handed over",
+        ),
+        pytest.param(
+            {
+                "notice": a_notice(deadline_s=NOW_S - 298),
+                "phase": ReplicaPhase.DRAINED,
+                "drain_deadline_s": NOW_S - 298,
+            },
+            1,
+            {},
+            2.0,
+            id="but its reap does, where it is still there",
+        ),
         pytest.param({"phase": LAUNCHING, "launched_at_s": NOW_S - 896}, 1, {}, 4.0, id="a launch time-out"),
         pytest.param({}, 0, {"last_up_at_s": NOW_S - 295.0}, 5.0, id="the end of a cool-down"),
         pytest.param({}, 1, {"last_up_at_s": NOW_S - 295.0}, 10.0, id="no end of a cool-down that held nothing back"),
