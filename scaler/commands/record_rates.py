@@ -55,7 +55,7 @@ class Rates:
     boot: Times
     load: Times
     warm_replicas: int
-    rate_known: bool
+    rates_known: bool
     """Whether the trainer was at work before: one that arrives has told nobody what it takes."""
     holds: Holds
 
@@ -181,7 +181,7 @@ class Meter:
             sigma=pstdev([math.log(max(1, tokens)) for tokens in self.tokens]),
             most_tokens=max(self.tokens) + 1,
             tokens_per_s=max(_tokens_per_s(self.units), sum(self.tokens) / busy_s / concurrent_units),
-            rate_known=not self.attached,
+            rates_known=not self.attached,
             holds=self.holds,
             boot=_times(list(self._boots(instances))),
             load=_times([worker.load_s for worker in self.workers.values() if worker.load_s is not None]),

@@ -74,7 +74,7 @@ def _spec(kept: Kept, rates: Rates, series: dict[str, str], trainer_usd_per_h: f
         "onDemand": {"priceUsdPerH": "0", "quotaReplicas": 0},
         "launch": _launch(rates, stage.pools[0]),
         "notices": _notices(kept.interruptions),
-        "warm": {"replicas": rates.warm_replicas, "rateKnown": rates.rate_known},
+        "warm": {"replicas": rates.warm_replicas, "ratesKnown": rates.rates_known},
     }
 
 

@@ -76,6 +76,10 @@ class Control:
         self.last: tuple[Snapshot, Plan] | None = None
         self._due_s = 0.0
         self._goodput = {stage.name: DecayingRatio() for stage in scenario.fleet.stages}
+        if scenario.rates_known:
+            # Of before the start, when the fleet was at work: as in life it stays known where no replica is left.
+            made = scenario.generation.concurrent_units / scenario.mean_unit_s
+            self._goodput[scenario.fleet.stages[0].name].add(made * AVERAGED_OVER_S, AVERAGED_OVER_S, 0.0)
         self._seen: dict[str, tuple[float, int]] = {stage.name: (0.0, 0) for stage in scenario.fleet.stages}
         self._batch = scenario.job.batch_samples
         self._unblocked = scenario.unblocked_samples_per_s
@@ -246,7 +250,7 @@ class Control:
 
     def _unblocked_rate(self) -> Reading:
         """Known from the first batch on: a trainer that begins has nothing to tell."""
-        known = self._scenario.rate_known or self._ledger.trained > 0
+        known = self._scenario.rates_known or self._ledger.trained > 0
         return Reading(self._unblocked, self._kernel.now_s) if known else MISSING
 
     def _goodput_of(self, stage: StageSpec, service: ServiceWork | None) -> Reading:

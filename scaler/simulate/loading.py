@@ -213,7 +213,7 @@ def _scenario(
         hard_failures_per_h=spec.hard_failures_per_h,
         warm_replicas=spec.warm.replicas,
         warm_depth_samples=spec.warm.depth_samples,
-        rate_known=spec.warm.rate_known,
+        rates_known=spec.warm.rates_known,
         services=tuple(service_stage(service) for service in spec.services),
         metadata=metadata,
     )

@@ -195,8 +195,8 @@ class Scenario:
     """Of any instance, without notice and without refund."""
     warm_replicas: int = 0
     warm_depth_samples: int = 0
-    rate_known: bool = True
-    """Whether the controller knows from the start what the trainer takes; else from its first batch on."""
+    rates_known: bool = True
+    """Whether the controller knows from the start what the trainer takes and what a replica makes; else once it has seen it."""
     services: tuple[ServiceStage, ...] = ()
     metadata: dict[str, str] = field(default_factory=dict)
     """Where it comes from, for reports: trace, zones, start."""

@@ -184,9 +184,9 @@ class Warm(YamlModel):
     """Ready replicas, on the cheapest spot capacity that there is."""
     depth_samples: Count = 0
     """Samples in the buffer. Default 0."""
-    rate_known: Flag = True
-    """Whether the controller knows what the trainer takes; else from its first batch on, as of a trainer that begins. Default
-    true."""
+    rates_known: Flag = True
+    """Whether the controller has measured before what the trainer takes and what a replica makes; else it learns them from the
+    first batch and the first samples, as where a job begins. Default true."""
 
 
 class ReplicasPerCount(YamlModel):

@@ -61,7 +61,7 @@ def test_rates_are_measured_from_the_history() -> None:
     assert rates.goodput_per_replica_per_s == pytest.approx(16 / 16.0 * 8 / 9)
     assert (rates.concurrent_units, rates.mean_tokens, rates.sigma) == (4, 20.0, 0.0)
     assert (rates.tokens_per_s, rates.first_token_s) == pytest.approx((5.0, 0.0))
-    assert (rates.warm_replicas, rates.rate_known) == (1, False)
+    assert (rates.warm_replicas, rates.rates_known) == (1, False)
     assert (rates.boot.least_s, rates.load.least_s) == (3.0, 2.0)
 
 

@@ -36,8 +36,8 @@ def test_the_balance_point_is_where_waiting_ends() -> None:
     assert waits[1] < 0.002
 
 
-@pytest.mark.parametrize("rate_known", [True, False])
-def test_a_trainer_that_begins_tells_what_it_takes_with_its_first_batch(rate_known: bool) -> None:
+@pytest.mark.parametrize("rates_known", [True, False])
+def test_a_trainer_that_begins_tells_what_it_takes_with_its_first_batch(rates_known: bool) -> None:
     """Until then a fleet that is sized by it holds, as in life."""
     sizing = PolicySpec(name="rate_match", params=rate_match.Params())
     scenario = a_scenario(sizing=sizing, hours=1.0, interval_s=5.0, warm_replicas=1, warm_depth_samples=0)
@@ -48,11 +48,27 @@ def test_a_trainer_that_begins_tells_what_it_takes_with_its_first_batch(rate_kno
         acknowledged_s.extend([world.kernel.now_s] * (world.ledger.trained > 0))
         asked_s.extend([world.kernel.now_s] * (len(world.cloud.replicas) > 1))
 
-    World(replace(scenario, rate_known=rate_known), 0).run(look)
+    World(replace(scenario, rates_known=rates_known), 0).run(look)
 
     assert acknowledged_s[0] > 120.0
-    assert (asked_s[0] < acknowledged_s[0]) is rate_known
+    assert (asked_s[0] < acknowledged_s[0]) is rates_known
     assert asked_s[0] < acknowledged_s[0] + 30.0, "with its next turn"
+
+
+@pytest.mark.parametrize("rates_known", [True, False])
+def test_what_a_replica_makes_is_known_where_the_fleet_was_at_work_before(rates_known: bool) -> None:
+    """As in life, although no replica is left; a fleet that begins learns it from its first replica."""
+    sizing = PolicySpec(name="rate_match", params=rate_match.Params())
+    scenario = a_scenario(sizing=sizing, hours=1.0, interval_s=5.0, warm_replicas=0)
+    asked: list[tuple[float, int]] = []
+
+    def look(world: World) -> None:
+        asked.append((world.kernel.now_s, len(world.cloud.replicas)))
+
+    World(replace(scenario, rates_known=rates_known), 0).run(look)
+
+    at_once = max(count for now_s, count in asked if now_s < 60.0)
+    assert (at_once >= scenario.balance_replicas) is rates_known
 
 
 def test_littles_law_holds_for_units_in_flight() -> None:
