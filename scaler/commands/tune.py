@@ -3,7 +3,7 @@
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,8 @@ from optuna import Study
 
 from scaler.commands.compare import Grid, places_of
 from scaler.commands.outputs import OutputError, check_writable, write_text
-from scaler.commands.processes import Workers, bar, workers
+from scaler.commands.processes import Workers, workers
+from scaler.commands.progress import Tell, progress
 from scaler.commands.tables import table_of
 from scaler.commands.worlds import WRONG_INPUT, line_of
 from scaler.config.faults import ConfigError
@@ -204,34 +205,35 @@ def _mean(ratios: Mapping[Place, float], places: Sequence[Place]) -> float:
 
 
 def _search(search: Search, options: TuneOptions, at_work: Workers) -> Found:
-    with tempfile.TemporaryDirectory(prefix="headrace-tune-") as folder, bar("trials", search.trials) as advance:
+    with tempfile.TemporaryDirectory(prefix="headrace-tune-") as folder, progress("trials", search.trials) as tell:
         url = options.storage
         if url is None and at_work.pool is not None:
             url = f"journal:{folder}/study"
         study = new_study(search, open_storage(url))
         enqueue_start(study, search)
         if url is None or at_work.pool is None:
-            optimize(study, search, options.store, advance)
+            optimize(study, search, options.store, lambda: tell(_ended(study, search)))
         else:
             futures = {
                 at_work.pool.submit(_work, search, url, worker, options.store)
                 for worker in range(1, at_work.processes + 1)
             }
-            _watch(futures, study, advance)
+            _watch(futures, study, search, tell)
         return found_in(study, search)
 
 
-def _watch(left: set[Future[None]], study: Study, advance: Callable[[], None]) -> None:
-    """Show what processes that share a study have done, until they are done."""
-    shown = 0
+def _watch(left: set[Future[None]], study: Study, search: Search, tell: Tell) -> None:
+    """Tell what processes that share a study have done, until they are done."""
     while left:
         done, left = wait(left, timeout=_POLL_S, return_when=FIRST_EXCEPTION)
-        ended = sum(trial.state in ENDED for trial in study.get_trials(deepcopy=False))
-        for _ in range(shown, ended):
-            advance()
-        shown = max(shown, ended)
+        tell(_ended(study, search))
         for future in done:
             future.result()
+
+
+def _ended(study: Study, search: Search) -> int:
+    """Of the trials asked for; several processes may end one more each."""
+    return min(search.trials, sum(trial.state in ENDED for trial in study.get_trials(deepcopy=False)))
 
 
 def _work(search: Search, url: str, worker: int, store: Path | None) -> None:

@@ -127,8 +127,15 @@ def test_a_fleet_that_is_another_world_than_the_scenario_is_told(tmp_path: Path)
     ]
 
 
-def test_processes_share_a_search_through_a_storage_of_their_own(tmp_path: Path) -> None:
-    assert 4 <= _json(tmp_path, "--jobs", "2")["trials"] <= 5
+def test_processes_share_a_search_through_a_storage_of_their_own_and_tell_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scaler.commands.progress.BETWEEN_S", 0.0)
+    result = _tune(tmp_path, "--json", "--jobs", "2")
+
+    assert result.exit_code == 0, result.output
+    assert 4 <= json.loads(result.stdout)["trials"] <= 5
+    assert re.search(r"^trials: 4 of 4 after ", result.stderr, re.MULTILINE)
 
 
 def test_a_search_in_a_storage_is_not_done_again(tmp_path: Path) -> None:
