@@ -48,7 +48,10 @@ def _notes(comparison: Comparison) -> Iterator[str]:
     yield from sentences(comparison)
     yield f"Gaps are measured from {comparison.baseline}."
     if any(group.ratio.interval is not None for group in comparison.groups):
-        yield f"Intervals hold 95 %: moving blocks of windows in time order, drawn anew {number(DRAWS)} times."
+        yield (
+            f"Intervals hold 95 %: windows drawn anew {number(DRAWS)} times, singly and in moving blocks in time order, "
+            "whichever is wider."
+        )
     yield "The fleets shown are those of the middle window of each scenario, with the first seed."
 
 

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from scaler.commands.money import cost_in_parts, dollars
 from scaler.commands.outputs import check_writable, write_text
+from scaler.commands.progress import progress
 from scaler.commands.simulate import PIPED_WIDTH
 from scaler.commands.worlds import WRONG_INPUT, WorldOptions, told, world_of
 from scaler.model.units import format_duration, parse_duration_s
@@ -55,12 +56,21 @@ def _optimum(options: WorldOptions, problem: Path | None, foresight: str, *, in_
         write_text(problem, json.dumps(problem_of(scenario, in_the_mean=in_the_mean).to_json(), allow_nan=False) + "\n")
     bound = solve(scenario, in_the_mean=in_the_mean)
     first = _lambda(bound, scenario)
-    rungs = [(rung_s, achieved(scenario, rung_s, first, options.seed)) for rung_s in ladder_s]
+    rungs = _climbed(scenario, ladder_s, first, options.seed)
     if as_json:
         print(json.dumps(figures(bound, scenario) | _ladder(rungs), indent=1, allow_nan=False))
     else:
         Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(_table(bound, scenario, rungs))
     return 0
+
+
+def _climbed(scenario: Scenario, ladder_s: Sequence[float], first: float, seed: int) -> list[Rung]:
+    rungs: list[Rung] = []
+    with progress("foresight", len(ladder_s)) as tell:
+        for rung_s in ladder_s:
+            rungs.append((rung_s, achieved(scenario, rung_s, first, seed)))
+            tell(len(rungs))
+    return rungs
 
 
 def _foresights_s(words: str) -> list[float]:

@@ -1,21 +1,18 @@
-"""Jobs of the simulator over several processes, with a progress bar on standard error where a person looks at it.
+"""Jobs of the simulator over several processes.
 
 Invariants: what is given depends on the jobs alone, not on how many processes or in which order they end; an error or an
 interrupt ends the processes, and what was finished is in the store.
 """
 
 import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
+from scaler.commands.progress import progress
 from scaler.simulate.jobs import Job, run_job
 
 
@@ -31,14 +28,15 @@ class Workers:
         self.pool, self.processes = pool, processes
 
     def run(self, jobs: Sequence[Job], store: Path | None, label: str) -> dict[Job, dict[str, Any]]:
-        """The figures of every job. `store` None keeps nothing."""
-        with bar(label, len(jobs)) as advance:
-            ended = _here(jobs, store) if self.pool is None else _spread(self.pool, jobs, store)
+        """The figures of every job, each done once. `store` None keeps nothing."""
+        once = tuple(dict.fromkeys(jobs))
+        with progress(label, len(once)) as tell:
+            ended = _here(once, store) if self.pool is None else _spread(self.pool, once, store)
             found = {}
             for job, figures in ended:
                 found[job] = figures
-                advance()
-        return {job: found[job] for job in jobs}
+                tell(len(found))
+        return {job: found[job] for job in once}
 
 
 @contextmanager
@@ -66,13 +64,3 @@ def _spread(pool: ProcessPoolExecutor, jobs: Sequence[Job], store: Path | None) 
     running = {pool.submit(run_job, job, store): job for job in jobs}
     for future in as_completed(running):
         yield running[future], future.result()
-
-
-@contextmanager
-def bar(label: str, total: int) -> Iterator[Callable[[], None]]:
-    """Shows how far it is, and gives what to call for each that is done."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task(label, total=total)
-        yield lambda: progress.advance(task)

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from scaler.commands.money import cost_in_parts, dollars
 from scaler.commands.outputs import check_writable
+from scaler.commands.progress import progress
 from scaler.commands.simulate_report import write_run
 from scaler.commands.worlds import WorldOptions, told, world_of
 from scaler.simulate.loading import ScenarioFile, load_scenario, scenario_schema, shipped_scenarios
@@ -23,7 +23,7 @@ from scaler.simulate.scenario import Scenario
 from scaler.simulate.world import World, simulate
 
 EVENTS_A_LOOK = 2000
-"""The bar moves after so many events: a thousand times a minute of computing, which costs nothing."""
+"""It is told after so many events how far the world is: a thousand times a minute of computing, which costs nothing."""
 PIPED_WIDTH = 160
 """Characters of the table where no terminal says how many it has."""
 
@@ -39,7 +39,7 @@ def run_simulate(options: WorldOptions, *, as_json: bool, report: Path | None = 
 def _simulate(options: WorldOptions, *, as_json: bool, report: Path | None) -> int:
     check_writable(report)
     scenario = world_of(options)
-    with _bar(scenario) as watch:
+    with _watched(scenario) as watch:
         run = simulate(scenario, options.seed, watch=watch)
     summary = run.summary
     if as_json:
@@ -95,20 +95,16 @@ def _of(part: int, whole: int) -> str:
 
 
 @contextmanager
-def _bar(scenario: Scenario) -> Iterator[Callable[[World], None] | None]:
-    """A progress bar of simulated time, where a person looks at stderr; elsewhere nothing is watched."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    columns = TextColumn("simulating"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task, events = progress.add_task("", total=scenario.end_s), 0
+def _watched(scenario: Scenario) -> Iterator[Callable[[World], None]]:
+    """To be called after every event, with the world: tells how much of its time has passed."""
+    with progress("simulating", scenario.end_s, as_share=True) as tell:
+        events = 0
 
         def watch(world: World) -> None:
             nonlocal events
             events += 1
             if events % EVENTS_A_LOOK == 0:
-                progress.update(task, completed=world.kernel.now_s)
+                tell(world.kernel.now_s)
 
         yield watch
 

@@ -266,15 +266,18 @@ def _due_s(replica: Json) -> float:
 
 def _sources(status: Json) -> Iterator[tuple[str, Text]]:
     sources = status["sources"]
-    ledger = sources["ledger"]
-    yield (
-        "ledger",
-        _state("answers" if ledger["ok"] else f"away: {ledger['error'] or 'not asked yet'}", ok=ledger["ok"]),
-    )
+    yield "ledger", _state(_ledger(sources["ledger"]), ok=sources["ledger"]["ok"])
     for pool, failed in sorted(sources["pools_away"].items()):
         yield f"pool {pool}", _state(f"not listed {failed} times in a row", ok=False)
     for name, health in sorted(sources["notices"].items()):
         yield f"notices {name}", _state(_health(health, status["now_s"]), ok=not health["error"])
+
+
+def _ledger(ledger: Json) -> str:
+    if ledger["ok"]:
+        return "answers"
+    # A controller of an earlier version does not tell the two apart.
+    return f"{'refuses' if ledger.get('refuses') else 'away'}: {ledger['error'] or 'not asked yet'}"
 
 
 def _state(said: str, *, ok: bool) -> Text:

@@ -3,7 +3,7 @@
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,15 +14,16 @@ from optuna import Study
 
 from scaler.commands.compare import Grid, places_of
 from scaler.commands.outputs import OutputError, check_writable, write_text
-from scaler.commands.processes import Workers, bar, workers
+from scaler.commands.processes import Workers, workers
+from scaler.commands.progress import Tell, progress
 from scaler.commands.tables import table_of
+from scaler.commands.tune_heading import FOUND, START, heading, value_text, without_heading
 from scaler.commands.worlds import WRONG_INPUT, line_of
 from scaler.config.faults import ConfigError
 from scaler.config.loader import only_fleet, parse_fleets
 from scaler.config.schema import RolloutFleet
 from scaler.config.yaml_model import yaml_name
 from scaler.config.yaml_text import read_bytes
-from scaler.simulate.bootstrap import LEAST_WINDOWS
 from scaler.simulate.compare import NO_BOUND, judges
 from scaler.simulate.fleet_differences import differences
 from scaler.simulate.fleet_file import fleet_with
@@ -46,8 +47,6 @@ from scaler.simulate.windows import Split
 from scaler.traces.trace import TraceError
 
 _POLL_S = 0.5
-_START, _FOUND = "start", "found"
-"""Which numbers are written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +80,7 @@ def run_tune(options: TuneOptions) -> int:
         open_storage(options.storage)
         _tell_differences(file, options.grid.scenarios)
         answer, kept = _tuned(options, policy)
-        write_text(options.out, _heading(answer) + _written(kept, file, options.out))
+        write_text(options.out, heading(answer) + _written(kept, file, options.out))
     except (ConfigError, TraceError, OutputError, ValueError, OSError) as error:
         print(line_of(error), file=sys.stderr)
         return WRONG_INPUT
@@ -104,8 +103,13 @@ def _fleet_in(path: Path) -> _FleetFile:
 
 
 def _written(policy: PolicyChoice, file: _FleetFile | None, out: Path) -> str:
-    """The policy, or the fleet with it, under an empty line that keeps its own first comment apart."""
-    return dump_policy(policy) if file is None else "\n" + fleet_with(policy, file.data, file.path, out)
+    """The policy, or the fleet with it, under an empty line that keeps its own first comment apart.
+
+    The newest heading replaces those of earlier searches.
+    """
+    if file is None:
+        return dump_policy(policy)
+    return "\n" + without_heading(fleet_with(policy, file.data, file.path, out))
 
 
 def _start(policy: PolicyChoice, file: _FleetFile | None) -> PolicyChoice:
@@ -204,34 +208,35 @@ def _mean(ratios: Mapping[Place, float], places: Sequence[Place]) -> float:
 
 
 def _search(search: Search, options: TuneOptions, at_work: Workers) -> Found:
-    with tempfile.TemporaryDirectory(prefix="headrace-tune-") as folder, bar("trials", search.trials) as advance:
+    with tempfile.TemporaryDirectory(prefix="headrace-tune-") as folder, progress("trials", search.trials) as tell:
         url = options.storage
         if url is None and at_work.pool is not None:
             url = f"journal:{folder}/study"
         study = new_study(search, open_storage(url))
         enqueue_start(study, search)
         if url is None or at_work.pool is None:
-            optimize(study, search, options.store, advance)
+            optimize(study, search, options.store, lambda: tell(_ended(study, search)))
         else:
             futures = {
                 at_work.pool.submit(_work, search, url, worker, options.store)
                 for worker in range(1, at_work.processes + 1)
             }
-            _watch(futures, study, advance)
+            _watch(futures, study, search, tell)
         return found_in(study, search)
 
 
-def _watch(left: set[Future[None]], study: Study, advance: Callable[[], None]) -> None:
-    """Show what processes that share a study have done, until they are done."""
-    shown = 0
+def _watch(left: set[Future[None]], study: Study, search: Search, tell: Tell) -> None:
+    """Tell what processes that share a study have done, until they are done."""
     while left:
         done, left = wait(left, timeout=_POLL_S, return_when=FIRST_EXCEPTION)
-        ended = sum(trial.state in ENDED for trial in study.get_trials(deepcopy=False))
-        for _ in range(shown, ended):
-            advance()
-        shown = max(shown, ended)
+        tell(_ended(study, search))
         for future in done:
             future.result()
+
+
+def _ended(study: Study, search: Search) -> int:
+    """Of the trials asked for; several processes may end one more each."""
+    return min(search.trials, sum(trial.state in ENDED for trial in study.get_trials(deepcopy=False)))
 
 
 def _work(search: Search, url: str, worker: int, store: Path | None) -> None:
@@ -258,7 +263,7 @@ def _answer(
         "verdict": gain.verdict,
         "train_gain": gain.train,
         **gain.test.to_json("test_gain"),
-        "written": _FOUND if _is_better(gain) else _START,
+        "written": FOUND if _is_better(gain) else START,
         "params": _values(found.policy),
         "params_start": _values(search.policy),
         "numbers": _numbers(search.policy, found.policy),
@@ -287,70 +292,10 @@ def _numbers(start: PolicyChoice, found: PolicyChoice) -> dict[str, dict[str, An
     return {f"{part}.{key}": {"start": before[part][key], "found": after[part][key]} for part, key in keys}
 
 
-_VERDICTS = {
-    Verdict.GAIN: "A gain on windows that the search did not see: these numbers are better than those it started from.",
-    Verdict.CHANCE: "No gain on windows that the search did not see (the interval holds 0): those it started from are as good.",
-    Verdict.LOSS: "A loss on windows that the search did not see, beyond chance: keep the numbers it started from.",
-    Verdict.TOO_FEW: (
-        f"Fewer than {LEAST_WINDOWS} windows that the search did not see show no gain: those it started from may be as good. "
-        "Take more windows (--windows), a longer trace, or several."
-    ),
-    Verdict.UNCHANGED: "No gain: the search found nothing better than the numbers it started from, and these are they.",
-}
-"""What a search came to, in a sentence."""
-
-
-def _heading(answer: Mapping[str, Any]) -> str:
-    """What a reader of the file wants to know, as YAML comments."""
-    done = "Found" if answer["written"] == _FOUND else "Searched"
-    lines = (
-        f"{done} by `headrace tune`: {answer['policy']} on {', '.join(answer['scenarios'])}.",
-        f"Capacity: {', '.join(answer['traces']) or 'generated'}.",
-        f"{answer['trials']} trials of {answer['windows']} windows a trace, {answer['seeds']} seeds.",
-        f"Cost over the clairvoyant bound, mean over training windows: {_shown(answer, 'train')}.",
-        f"Over windows that the search did not see: {_shown(answer, 'test')}{_interval_shown(answer)}.",
-        _VERDICTS[answer["verdict"]],
-        *_left_out(answer),
-        *_unsaid(answer),
-    )
-    return "".join(f"# {line}\n" for line in lines)
-
-
-def _left_out(answer: Mapping[str, Any]) -> Iterator[str]:
-    """What was found and is not written; nothing where it is, or is what the search started from."""
-    changed = {key: each for key, each in answer["numbers"].items() if each["start"] != each["found"]}
-    if answer["written"] == _START and changed:
-        yield "The numbers that it started from are written. Found, and left out:"
-        for key, each in changed.items():
-            yield f"  {key}: {_text(each['found'])} (started from {_text(each['start'])})"
-
-
-def _text(value: Any) -> str:
-    """A value as the YAML has it."""
-    return json.dumps(value) if isinstance(value, bool) else f"{value}"
-
-
-def _unsaid(answer: Mapping[str, Any]) -> Iterator[str]:
-    """A run would guess what the simulator knew."""
-    if costs := answer["unsaid_trainer_usd_per_h"]:
-        amounts = " and ".join(f"{usd:.2f}" for usd in costs)
-        yield f"The simulated trainer costs {amounts} USD/h; name your trainers' cost as trainerUsdPerH, or a run guesses it."
-
-
-def _shown(answer: Mapping[str, Any], split: str) -> str:
-    before, after = answer[f"{split}_ratio_start"], answer[f"{split}_ratio_tuned"]
-    return f"{before:.4f} before, {after:.4f} after, gain {answer[f'{split}_gain']:+.4f}"
-
-
-def _interval_shown(answer: Mapping[str, Any]) -> str:
-    low, high = answer["test_gain_low"], answer["test_gain_high"]
-    return "" if low is None else f" (95 % interval {low:+.4f} to {high:+.4f})"
-
-
 def _for_people(answer: Mapping[str, Any]) -> str:
     params = [
-        {"parameter": name, "start": _text(each["start"]), "found": _text(each["found"])}
+        {"parameter": name, "start": value_text(each["start"]), "found": value_text(each["found"])}
         for name, each in answer["numbers"].items()
     ]
-    lines = (table_of(params), "", _heading(answer).replace("# ", "").rstrip(), answer["out"])
+    lines = (table_of(params), "", heading(answer).replace("# ", "").rstrip(), answer["out"])
     return "\n".join(lines)

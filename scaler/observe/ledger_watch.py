@@ -58,7 +58,9 @@ class LedgerWatch:
         self.errors = 0
         self.last_error: str | None = None
         self.away = False
-        """It did not answer when it was last read; one that refuses does answer."""
+        """It did not answer when it was last read."""
+        self.refuses = False
+        """It did answer when it was last read, and may not be used as it is: no rights, another version, no rules yet."""
         self._gapless_since_s = 0.0
 
     def gapless_since_s(self) -> float:
@@ -76,6 +78,7 @@ class LedgerWatch:
             self.errors += 1
             self.last_error = f"{type(error).__name__}: {error}"
             self.away = isinstance(error, LedgerUnavailable)
+            self.refuses = not self.away
             return False
         if self._is_gap(asked_at_s):
             self._gapless_since_s = asked_at_s
@@ -85,7 +88,7 @@ class LedgerWatch:
         )
         self.failures_in_a_row = 0
         self.last_error = None
-        self.away = False
+        self.away = self.refuses = False
         return True
 
     def _is_gap(self, now_s: float) -> bool:

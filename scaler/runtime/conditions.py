@@ -208,6 +208,8 @@ def _ready(facts: _Facts, found: dict[ConditionType, Judgement]) -> Judgement:
         return _unknown("NotLeading", "this controller does not act")
     if not readout.synced:
         return _fails("NotSynced", "ledger and pools have not answered yet")
+    if readout.ledger_refuses:
+        return _fails("LedgerRefuses", f"the ledger may not be used as it is: {readout.ledger_error}")
     if not readout.ledger_ok:
         return _fails("LedgerAway", f"the ledger does not answer: {readout.ledger_error}")
     for kind in _READY_NEEDS:

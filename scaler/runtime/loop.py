@@ -142,6 +142,7 @@ class Controller:
         self._memory = _without_freshness(parts.journal.memory())
         self._synced = False
         self._turns_unsynced = 0
+        self._ledger_told = (False, False)
         self._waits_for: tuple[str | None, tuple[str, ...]] | None = None
         self._seq = 0
         self.wake = asyncio.Event()
@@ -220,12 +221,12 @@ class Controller:
         if not parts.ledger.away:
             await parts.rules.apply()  # a store that hangs holds a turn up once, not twice
         async with asyncio.TaskGroup() as group:
-            ledger = group.create_task(parts.ledger.poll())
+            group.create_task(parts.ledger.poll())
             group.create_task(parts.pools.poll(actors, beside, _oldest_s(parts.config.spec)))
             group.create_task(parts.notices.poll())
         for source in set(parts.signals.values()):
             await source.poll()
-        self._say_how_the_ledger_does(answered=ledger.result())
+        self._say_how_the_ledger_does()
         world = World(
             reading=parts.ledger.reading,
             pools=dict(parts.pools.observations),
@@ -312,17 +313,21 @@ class Controller:
             stats=parts.ledger.reading.stats if parts.ledger.reading else None,
             journal_ok=durable,
             ledger_ok=parts.ledger.last_error is None,
+            ledger_refuses=parts.ledger.refuses,
             ledger_errors=parts.ledger.errors,
             ledger_error=parts.ledger.last_error,
             pools_away=dict(parts.pools.failures_in_a_row),
             notices=parts.notices.health(),
         )
 
-    def _say_how_the_ledger_does(self, *, answered: bool) -> None:
+    def _say_how_the_ledger_does(self) -> None:
         ledger = self._parts.ledger
-        if ledger.failures_in_a_row == 1:
+        (was_away, refused), self._ledger_told = self._ledger_told, (ledger.away, ledger.refuses)
+        if ledger.away and not was_away:
             log.warning("ledger_away", error=ledger.last_error)
-        if answered and not self.readout.ledger_ok and self.readout.decided_at_s is not None:
+        elif ledger.refuses and not refused:
+            log.warning("ledger_refuses", error=ledger.last_error)
+        elif (was_away or refused) and not (ledger.away or ledger.refuses):
             log.info("ledger_back")
 
     def _pause_s(self, plan: Plan) -> float:

@@ -48,7 +48,12 @@ def status_json(
 def _sources(readout: Readout) -> dict[str, Any]:
     return {
         "journal": {"ok": readout.journal_ok},
-        "ledger": {"ok": readout.ledger_ok, "errors": readout.ledger_errors, "error": readout.ledger_error},
+        "ledger": {
+            "ok": readout.ledger_ok,
+            "refuses": readout.ledger_refuses,
+            "errors": readout.ledger_errors,
+            "error": readout.ledger_error,
+        },
         "pools_away": dict(readout.pools_away),
         "notices": {name: asdict(health) for name, health in readout.notices.items()},
     }

@@ -5,6 +5,11 @@ runs on in the time order of its own trace, from the end back to the start, so t
 Sources: Kuensch 1989 (moving blocks), Politis and Romano 1992 (circular). A block has n^(1/3) windows, or as many as
 overlap where that is more, but at most a third of all.
 
+What is told is the wider of two, in blocks and window by window: blocks alone have hardly a spread where a few windows go up
+and down in turn, and a few windows cannot show that they always do. Of 600 series of 6, 12 and 26 independent values the
+interval held the mean in 82, 88 and 89 % by blocks alone, in 88, 92 and 93 % by the wider; of values correlated by half with
+the next ones in 63, 69 and 80 %, and 68, 70 and 81 %. So with few windows 95 % is a name, and more than the truth.
+
 Invariants: a seed fixes the draws; shift and scale of the values shift and scale the interval; for independent values the
 interval of a mean is mean +- 1.96 s / sqrt(n), up to sampling.
 Non-goals: traces measured at the same time are taken as independent of each other.
@@ -69,6 +74,20 @@ def interval(statistic: Statistic, drawn: Draws) -> Interval | None:
         return None
     low, high = np.percentile(values, _TAILS)
     return Interval(low=float(low), high=float(high))
+
+
+def both_draws(lengths: Sequence[int], block: int) -> tuple[Draws, ...]:
+    """Window by window, and in blocks where these have more than one; as `draws`."""
+    return tuple(draws(lengths, each) for each in dict.fromkeys((1, block)))
+
+
+def wider(statistic: Statistic, drawn: Sequence[Draws]) -> Interval | None:
+    """From the lowest to the highest end of the intervals; None where one of them is. `drawn`: of `both_draws`."""
+    found = [interval(statistic, each) for each in drawn]
+    known = [each for each in found if each is not None]
+    if len(known) < len(found):
+        return None
+    return Interval(low=min(each.low for each in known), high=max(each.high for each in known))
 
 
 def mean_of(values: Sequence[float]) -> Statistic:

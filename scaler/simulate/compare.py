@@ -20,7 +20,7 @@ from itertools import groupby
 from statistics import fmean
 from typing import Any
 
-from scaler.simulate.bootstrap import Draws, Interval, block_windows, draws, interval, mean_of, ratio_of
+from scaler.simulate.bootstrap import Draws, Interval, block_windows, both_draws, mean_of, ratio_of, wider
 from scaler.simulate.jobs import OPTIMUM, Place
 from scaler.simulate.optimum import Regime
 
@@ -248,7 +248,7 @@ def _groups(rows: Sequence[Row], names: Sequence[str], baseline: str) -> Iterabl
 
 def _side_by_side(rows: Sequence[Row], names: Sequence[str], baseline: str, regime: str) -> Iterable[Group]:
     by_name = {name: [row for row in rows if row.policy == name] for name in (*names, OPTIMUM)}
-    drawn = draws(*blocks_of([row.place for row in by_name[baseline]]))
+    drawn = both_draws(*blocks_of([row.place for row in by_name[baseline]]))
     base = by_name[baseline]
     for name, mine in by_name.items():
         yield Group(
@@ -268,8 +268,8 @@ def _side_by_side(rows: Sequence[Row], names: Sequence[str], baseline: str, regi
         )
 
 
-def _mean(values: Sequence[float], drawn: Draws) -> Estimate:
-    return Estimate(value=fmean(values), interval=interval(mean_of(values), drawn))
+def _mean(values: Sequence[float], drawn: Sequence[Draws]) -> Estimate:
+    return Estimate(value=fmean(values), interval=wider(mean_of(values), drawn))
 
 
 def _costs(row: Row) -> tuple[float, float]:
@@ -281,14 +281,17 @@ def _costs_before_refunds(row: Row) -> tuple[float, float]:
 
 
 def _gap_share(
-    base: Sequence[Row], mine: Sequence[Row], drawn: Draws, costs_of: Callable[[Row], tuple[float, float]]
+    base: Sequence[Row],
+    mine: Sequence[Row],
+    drawn: Sequence[Draws],
+    costs_of: Callable[[Row], tuple[float, float]],
 ) -> Estimate | None:
     """sum(baseline - policy) / sum(baseline - bound); None for the optimum, without a gap, or where one has no cost."""
     closed = [costs_of(b)[0] - costs_of(row)[0] for b, row in zip(base, mine, strict=True)]
     gap = [cost - bound for cost, bound in map(costs_of, base)]
     if mine[0].policy == OPTIMUM or not (math.isfinite(sum(closed)) and 0 < sum(gap) < math.inf):
         return None
-    return Estimate(value=sum(closed) / sum(gap), interval=interval(ratio_of(closed, gap), drawn))
+    return Estimate(value=sum(closed) / sum(gap), interval=wider(ratio_of(closed, gap), drawn))
 
 
 def blocks_of(places: Sequence[Place]) -> tuple[list[int], int]:

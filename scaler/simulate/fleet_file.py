@@ -4,7 +4,7 @@ Policy
 * Only the text of what changes is changed. Of a policy of the same type these are the values that differ; of another type the
   whole mapping, with the comments inside it, which spoke of other parameters. What is not written keeps its default.
 * The copy means the same wherever it lies: relative paths start from the folder of the file that holds them, so for another
-  folder they are written out.
+  folder they are written out. So is the schema that a `yaml-language-server` comment above the fleet names by a relative path.
 * The result is read again, and refused unless it is the same fleet with this policy. So is a policy of which an alias stands
   for a part: its text would change in two places.
 
@@ -13,11 +13,13 @@ Errors: `ConfigError`, where the text is no fleet before or after, or cannot be 
 
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 
@@ -30,6 +32,8 @@ from scaler.config.yaml_text import path_text
 from scaler.simulate.policy_file import PolicyChoice, forms_of, policy_of
 
 _INDENT = 2
+_SCHEMA = re.compile(r"^#[ \t]*yaml-language-server[ \t]*:.*?\$schema=(?!/|[A-Za-z][\w+.-]*:)(\S+)", re.MULTILINE)
+"""A relative path: neither whole nor a URL. https://github.com/redhat-developer/yaml-language-server#using-inlined-schema"""
 
 
 def fleet_with(policy: PolicyChoice, data: bytes, source: Path, target: Path) -> str:
@@ -41,7 +45,7 @@ def fleet_with(policy: PolicyChoice, data: bytes, source: Path, target: Path) ->
         raise _refused(source, where, "stands in several places by an alias")
     edits = list(_policy_edits(sheet, stage, forms_of(policy_of(before)), forms_of(policy)))
     if _folder(source) != _folder(target):
-        edits += _path_edits(sheet, before, data, source)
+        edits += [*_path_edits(sheet, before, data, source), *_schema_edits(sheet, source)]
     changed = _applied(sheet.text, edits)
     try:
         after = only_fleet(parse_fleets(changed.encode(), target), target)
@@ -96,6 +100,11 @@ class _Sheet:
         nodes = yaml.compose_all(text, Loader=yaml.CSafeLoader)
         self._root = next(node for node in nodes if isinstance(node, yaml.MappingNode))
         self._uses = Counter(map(id, _with_all_below(self._root)))
+
+    @property
+    def begin(self) -> int:
+        """Where the fleet begins, below the comments above it."""
+        return int(self._root.start_mark.index)
 
     def node(self, location: Location) -> yaml.Node | None:
         """What stands there; None where it is not written."""
@@ -236,6 +245,13 @@ def _path_edits(sheet: _Sheet, fleet: RolloutFleet, data: bytes, source: Path) -
         if node is None or sheet.is_shared(location):
             raise _refused(source, location, "is a relative path that cannot be written out")
         yield _replaced(sheet, node, path)
+
+
+def _schema_edits(sheet: _Sheet, source: Path) -> Iterator[_Edit]:
+    for found in _SCHEMA.finditer(sheet.text, 0, sheet.begin):
+        path = os.path.normpath(source.absolute().parent / found[1])
+        whole = "file://" + quote(path, safe="/#") if re.search(r"\s", path) else path
+        yield _Edit(*found.span(1), whole)
 
 
 def _differences(one: Any, other: Any, here: Location) -> Iterator[tuple[Location, Any]]:

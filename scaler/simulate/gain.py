@@ -3,9 +3,8 @@
 Policy
 * A gain is the mean over windows of the ratio before less the ratio after: 0.01 is a hundredth of the bound. A search chooses
   what did best on its training windows, so a gain there is expected of a search among numbers that are all as good.
-* What it is worth the other windows say, with a 95 % interval (`bootstrap`): in blocks and window by window, whichever is
-  wider, since blocks of a few windows that go up and down in turn have hardly a spread. An interval that holds 0 is no gain;
-  nor is one that cannot be told, since there are too few windows.
+* What it is worth the other windows say, with a 95 % interval (`bootstrap`). An interval that holds 0 is no gain; nor is one
+  that cannot be told, since there are too few windows.
 * Scenarios that were run on the same stretch of a trace are one observation there.
 """
 
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
 
-from scaler.simulate.bootstrap import LEAST_WINDOWS, Interval, draws, interval, ratio_of
+from scaler.simulate.bootstrap import Interval, both_draws, ratio_of, wider
 from scaler.simulate.compare import Estimate, blocks_of
 from scaler.simulate.jobs import Place
 
@@ -71,11 +70,7 @@ def _interval(fell: Mapping[Place, float]) -> Interval | None:
     stretches: dict[tuple[str, int], list[Place]] = {}
     for place in sorted(fell, key=lambda place: (place.trace or "", place.window)):
         stretches.setdefault((place.trace or "", place.window), []).append(place)
-    if len(stretches) < LEAST_WINDOWS:
-        return None
     sums = [sum(fell[place] for place in places) for places in stretches.values()]
     lengths, block = blocks_of([places[0] for places in stretches.values()])
     counts = [len(places) for places in stretches.values()]
-    found = [interval(ratio_of(sums, counts), draws(lengths, each)) for each in (1, block)]
-    kept = [each for each in found if each is not None]
-    return Interval(low=min(each.low for each in kept), high=max(each.high for each in kept)) if kept else None
+    return wider(ratio_of(sums, counts), both_draws(lengths, block))

@@ -77,6 +77,7 @@ class Timeline:
     """What the offering would hold, by offering id."""
     buffered_samples: tuple[float, ...] = ()
     waiting_ratio: tuple[float, ...] = ()
+    """Shares: from 0 to 1, without the rounding of what made them."""
     rent_usd_per_h: tuple[float, ...] = ()
     wasted_tokens: tuple[float, ...] = ()
     """In the step."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from scaler.simulate.bootstrap import draws, interval, mean_of
+from scaler.simulate.bootstrap import both_draws, mean_of, wider
 from scaler.simulate.compare import Comparison, Estimate, Row, blocks_of, judges
 from scaler.simulate.jobs import OPTIMUM
 
@@ -65,6 +65,5 @@ def _more(first: Sequence[Row], second: Sequence[Row]) -> Estimate:
     more = [b.cost_usd_per_1k_samples - a.cost_usd_per_1k_samples for a, b in costs]
     if not all(map(math.isfinite, more)):
         return Estimate(value=math.nan, interval=None)
-    return Estimate(
-        value=fmean(more), interval=interval(mean_of(more), draws(*blocks_of([row.place for row in first])))
-    )
+    drawn = both_draws(*blocks_of([row.place for row in first]))
+    return Estimate(value=fmean(more), interval=wider(mean_of(more), drawn))

@@ -138,7 +138,9 @@ def _sources(readout: Readout) -> Iterator[Metric]:
     yield _gauge(
         "headrace_journal_available", "1 while turns are durable; else no launches.", float(readout.journal_ok)
     )
-    yield _gauge("headrace_ledger_available", "1 while the ledger answers.", float(readout.ledger_ok))
+    yield _gauge("headrace_ledger_available", "1 while the ledger can be read.", float(readout.ledger_ok))
+    refuses = "1 while the ledger answers that it may not be used: no rights, another version, no rules yet."
+    yield _gauge("headrace_ledger_refusing", refuses, float(readout.ledger_refuses))
     yield _counter("headrace_ledger_errors", "Readings of the ledger that failed.", readout.ledger_errors)
     away = GaugeMetricFamily("headrace_pool_failed_lists", "Lists in a row that a pool has failed.", labels=["pool"])
     for pool, failures in readout.pools_away.items():

@@ -28,6 +28,9 @@ class Readout:
     journal_ok: bool = True
     """A crash would lose nothing of the last turn; else nothing is launched."""
     ledger_ok: bool = False
+    """It was read in this tick."""
+    ledger_refuses: bool = False
+    """It answered, and may not be used as it is; where neither, it did not answer, or nobody has asked."""
     ledger_errors: int = 0
     ledger_error: str | None = None
     pools_away: Mapping[str, int] = field(default_factory=dict)

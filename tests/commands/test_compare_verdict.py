@@ -5,7 +5,7 @@ import math
 import pytest
 
 from scaler.commands.compare_verdict import sentences
-from scaler.simulate.bootstrap import draws, interval, mean_of
+from scaler.simulate.bootstrap import both_draws, mean_of, wider
 from scaler.simulate.compare import blocks_of, compare
 from scaler.simulate.verdict import verdicts
 from tests.builders.comparisons import a_place, some_rows
@@ -41,11 +41,18 @@ def test_the_interval_is_that_of_the_paired_differences() -> None:
     plus = [0.5, 0.1, 0.3, 0.2, 0.9, 0.1]
     rows = some_rows(SIX, a=above(1.1), b=above(1.1, plus))
     (found,) = verdicts(compare(rows))
-    expected = interval(mean_of(plus), draws(*blocks_of([a_place(i) for i in range(6)])))
+    expected = wider(mean_of(plus), both_draws(*blocks_of([a_place(i) for i in range(6)])))
     assert expected is not None
     assert found.more.interval is not None
     assert (found.more.interval.low, found.more.interval.high) == pytest.approx((expected.low, expected.high))
     assert found.more.value == pytest.approx(0.35)
+
+
+def test_differences_that_go_up_and_down_in_turn_may_be_chance() -> None:
+    """Blocks of two of them all have the same mean."""
+    told = said([1.0] * 8, a=[1.5] * 8, b=[2.5, 0.6] * 4)
+    assert "a has the lowest mean cost" in told
+    assert "That may be chance" in told
 
 
 def test_three_windows_are_too_few_to_tell_from_chance() -> None:

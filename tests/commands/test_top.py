@@ -178,6 +178,13 @@ def test_troubles_are_told() -> None:
         assert words in text
 
 
+def test_a_ledger_that_refuses_is_not_told_as_away() -> None:
+    readout = a_readout(a_world_of(some_replicas(1)), ledger_ok=False, ledger_refuses=True, ledger_error="NOPERM")
+    text = text_of(of_fleet("demo", a_status(readout)))
+    assert "refuses: NOPERM" in text
+    assert "away" not in text
+
+
 def test_hundreds_of_notices_are_counted() -> None:
     noticed = [a_replica(f"r{n}", notice=a_notice(f"i-r{n}")) for n in range(500)]
     status = a_status(a_readout(a_world_of(noticed), a_fleet_spec(3)))

@@ -68,6 +68,17 @@ def test_a_fleet_comes_back_whole_with_the_policy_in_it_and_is_valid(tmp_path: P
     assert CliRunner().invoke(app, ["validate", str(tmp_path / "out.yaml")]).exit_code == 0
 
 
+def test_a_tuned_fleet_that_is_tuned_in_place_has_the_newest_heading_alone(tmp_path: Path) -> None:
+    out = tmp_path / "out.yaml"
+    out.write_text("# ours\n" + yaml.safe_dump(a_fleet()), encoding="utf-8")
+    for seed in ("1", "2"):
+        _json(tmp_path, "--fleet", str(out), "--seed", seed)
+
+    text = out.read_text(encoding="utf-8")
+    assert text.count("by `headrace tune`: buffer_band on small.") == 1
+    assert text.partition("\n\n")[2].startswith("# ours\n")
+
+
 def test_in_another_folder_the_fleet_has_the_same_files(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     fleet = tmp_path / "jobs" / "fleet.yaml"
@@ -127,8 +138,15 @@ def test_a_fleet_that_is_another_world_than_the_scenario_is_told(tmp_path: Path)
     ]
 
 
-def test_processes_share_a_search_through_a_storage_of_their_own(tmp_path: Path) -> None:
-    assert 4 <= _json(tmp_path, "--jobs", "2")["trials"] <= 5
+def test_processes_share_a_search_through_a_storage_of_their_own_and_tell_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scaler.commands.progress.BETWEEN_S", 0.0)
+    result = _tune(tmp_path, "--json", "--jobs", "2")
+
+    assert result.exit_code == 0, result.output
+    assert 4 <= json.loads(result.stdout)["trials"] <= 5
+    assert re.search(r"^trials: 4 of 4 after ", result.stderr, re.MULTILINE)
 
 
 def test_a_search_in_a_storage_is_not_done_again(tmp_path: Path) -> None:

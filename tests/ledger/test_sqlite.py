@@ -53,6 +53,39 @@ def test_a_folder_that_is_not_there_is_a_store_that_does_not_answer(tmp_path: Pa
         open_path(tmp_path / "nowhere" / "ledger.db", "job")
 
 
+def hold_the_switch(path: Path) -> sqlite3.Connection:
+    """One who is opening a new file, and holds the lock of the switch to write-ahead logging, which no busy time-out covers."""
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    return other
+
+
+def test_whoever_opens_a_new_file_waits_for_another_who_does(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = hold_the_switch(path)
+    waits: list[float] = []
+
+    def wait(wait_s: float) -> None:
+        waits.append(wait_s)
+        if len(waits) == 2:
+            other.close()
+
+    monkeypatch.setattr("scaler.ledger._sqlite.store.time.sleep", wait)
+    ledger = open_path(path, "job", busy_timeout_s=1.0)
+
+    assert len(waits) == 2
+    assert ledger._store._db.execute("PRAGMA busy_timeout").fetchone() == (1000,)
+
+
+def test_whoever_opens_a_new_file_gives_up_on_another_who_holds_on_to_it(path: Path) -> None:
+    other = hold_the_switch(path)
+
+    with pytest.raises(LedgerUnavailable, match="locked"):
+        open_path(path, "job", busy_timeout_s=0.05)
+
+    other.close()
+    open_path(path, "job").close()
+
+
 def make_text(path: Path) -> None:
     path.write_text("this is no database, and long enough to have a header" * 10)
 

@@ -621,13 +621,41 @@ async def test_a_job_that_nobody_configured_is_said_once_with_who_can_and_seen_o
             await world.clock.advance(300.0)
         told = [(entry["event"], entry.get("error", entry.get("ledger"))) for entry in logs]
         assert [event for event, why in told if NOT_CONFIGURED in str(why)] == [
-            "ledger_away",
+            "ledger_refuses",
             "waiting_for_first_answers",
         ]
         world.ledger.refuses = None
         await world.clock.advance(15.0)
         assert running.snapshot.synced
         task.cancel()
+
+
+async def test_a_ledger_that_refuses_is_told_from_one_that_is_away_and_each_is_said_once(world: World) -> None:
+    def none() -> None:
+        world.ledger.away, world.ledger.refuses = False, None
+
+    def away() -> None:
+        world.ledger.away = True
+
+    def denies() -> None:
+        world.ledger.away, world.ledger.refuses = False, "the store denies access: NOPERM"
+
+    async with a_controller(world) as running:
+        with capture_logs() as logs:
+            for turn in (none, away, none, denies, none, away, denies, away):
+                turn()
+                await running.turn()
+                await running.turn()
+            assert not running.controller.readout.ledger_refuses
+            denies()
+            await running.turn()
+        readout = running.controller.readout
+    assert [entry["event"] for entry in logs if entry["event"].startswith("ledger_")] == [
+        "ledger_away", "ledger_back", "ledger_refuses", "ledger_back", "ledger_away", "ledger_refuses", "ledger_away",
+        "ledger_refuses",
+    ]  # fmt: skip
+    assert (readout.ledger_ok, readout.ledger_refuses) == (False, True)
+    assert readout.ledger_error == "LedgerRefused: the store denies access: NOPERM"
 
 
 async def test_what_became_of_commands_is_kept_with_their_decision(world: World) -> None:

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaler.simulate.bootstrap import LEAST_WINDOWS, block_windows, draws, interval, mean_of, ratio_of
+from scaler.simulate.bootstrap import (
+    LEAST_WINDOWS,
+    block_windows,
+    both_draws,
+    draws,
+    interval,
+    mean_of,
+    ratio_of,
+    wider,
+)
 
 values = st.lists(st.floats(-1e3, 1e3), min_size=LEAST_WINDOWS, max_size=30)
 
@@ -34,6 +43,28 @@ def test_blocks_widen_the_interval_of_values_that_follow_each_other() -> None:
     assert alone is not None
     assert in_blocks is not None
     assert in_blocks.high - in_blocks.low > 2 * (alone.high - alone.low)
+
+
+@given(sample=values, block=st.integers(1, 5))
+def test_the_wider_interval_holds_those_of_blocks_and_of_single_windows(sample: list[float], block: int) -> None:
+    lengths = [len(sample)]
+    found = wider(mean_of(sample), both_draws(lengths, block))
+    parts = [interval(mean_of(sample), draws(lengths, each)) for each in (1, block)]
+
+    assert found is not None
+    assert (found.low, found.high) == (
+        min(part.low for part in parts if part is not None),
+        max(part.high for part in parts if part is not None),
+    )
+
+
+def test_nothing_is_told_where_one_of_the_two_is_not_finite() -> None:
+    """Blocks of two always hold something to divide by; single windows need not."""
+    above, below = [1.0] * 6, [0.0, 1.0] * 3
+    drawn = both_draws([6], 2)
+
+    assert interval(ratio_of(above, below), drawn[1]) is not None
+    assert wider(ratio_of(above, below), drawn) is None
 
 
 @given(sample=values, block=st.integers(1, 5), shift=st.floats(-100, 100), scale=st.floats(0.1, 10))

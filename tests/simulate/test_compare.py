@@ -125,5 +125,16 @@ def test_an_interval_holds_its_value(bound: list[float], base: list[float], ours
         assert found.value <= found.interval.high + 1e-9
 
 
+def test_windows_that_go_up_and_down_in_turn_have_a_spread_in_every_interval() -> None:
+    """Every block of two has the same mean."""
+    base, ours = [2.0, 4.0] * 4, [1.2, 3.8] * 4
+    found = _overall(compare(some_rows([1.0] * 8, base=base, ours=ours), "base").groups)["ours"]
+
+    for estimate in (found.cost_usd_per_1k_samples, found.ratio, found.ratio_before_refunds, found.gap_share):
+        assert estimate is not None
+        assert estimate.interval is not None
+        assert estimate.interval.high - estimate.interval.low > 0.1
+
+
 def _overall(groups: tuple[Group, ...]) -> dict[str, Group]:
     return {group.policy: group for group in groups if group.regime == ALL}

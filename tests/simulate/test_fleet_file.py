@@ -147,8 +147,31 @@ def test_for_another_folder_relative_paths_are_written_out_and_whole_ones_stay()
     assert parse_fleets(changed.encode(), ELSEWHERE) == parse_fleets(text.encode(), HERE)
 
 
+@pytest.mark.parametrize(
+    ("schema", "there"),
+    [
+        ("../schema/fleet.json", "/schema/fleet.json"),
+        ("fleet.json#/definitions/fleet", "/jobs/fleet.json#/definitions/fleet"),
+        ("/schemas/fleet.json", "/schemas/fleet.json"),
+        ("https://example.org/fleet.json", "https://example.org/fleet.json"),
+        ("file:///schemas/fleet.json", "file:///schemas/fleet.json"),
+    ],
+)
+@pytest.mark.parametrize("line", ["# yaml-language-server: $schema={}", "#yaml-language-server : $schema={} # ours"])
+def test_for_another_folder_a_comment_names_its_schema_from_there(line: str, schema: str, there: str) -> None:
+    text = f"# ours, with $schema=x.json\n{line.format(schema)}\n---\n{yaml.safe_dump(a_fleet())}"
+    changed = fleet_with(load_policy("rate_match"), text.encode(), HERE, ELSEWHERE)
+    assert changed.splitlines()[:2] == ["# ours, with $schema=x.json", line.format(there)]
+
+
+def test_a_schema_in_a_folder_with_a_space_in_its_name_is_a_url() -> None:
+    text = f"# yaml-language-server: $schema=s/fleet.json\n{yaml.safe_dump(a_fleet())}"
+    changed = fleet_with(load_policy("rate_match"), text.encode(), Path("/my jobs/fleet.yaml"), ELSEWHERE)
+    assert changed.startswith("# yaml-language-server: $schema=file:///my%20jobs/s/fleet.json\n")
+
+
 def test_beside_the_fleet_relative_paths_stay() -> None:
-    text = yaml.safe_dump(a_fleet())
+    text = f"# yaml-language-server: $schema=../fleet.json\n{yaml.safe_dump(a_fleet())}"
     assert fleet_with(load_policy("rate_match"), text.encode(), HERE, BESIDE) == text
 
 

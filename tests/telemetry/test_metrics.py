@@ -4,6 +4,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import structlog
@@ -23,7 +24,7 @@ from tests.builders.fleet import OFFERING, a_spec, some_stats
 
 UNITS = (
     "_seconds", "_samples", "_groups", "_steps", "_step", "_units", "_replicas", "_ratio", "_per_second", "_per_hour",
-    "_total", "_info", "_tokens", "_leading", "_synced", "_available", "_lists", "_findings",
+    "_total", "_info", "_tokens", "_leading", "_synced", "_available", "_refusing", "_lists", "_findings",
 )  # fmt: skip
 LABELS = {
     "stage",
@@ -121,6 +122,14 @@ def test_bug_098_every_name_says_its_unit_and_every_label_is_bounded(metrics: Me
 )
 def test_values(metrics: Metrics, name: str, labels: dict[str, str], value: float) -> None:
     assert _samples(metrics)[name, frozenset(labels.items())] == value
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_ledger_that_refuses_is_told_from_one_that_is_away(refuses: bool) -> None:
+    readout = replace(a_readout(FakeClock()), ledger_ok=False, ledger_refuses=refuses)
+    found = _samples(Metrics(FakeClock(), lambda: readout))
+    assert found["headrace_ledger_available", frozenset()] == 0
+    assert found["headrace_ledger_refusing", frozenset()] == refuses
 
 
 def test_what_is_not_known_is_left_out(metrics: Metrics) -> None:

@@ -152,7 +152,7 @@ def bound_of(
         refunds_usd += float(use.refunded @ step_h) * limits.usd_per_h
     worked, credited = float(x[layout.worked].sum()), float(x[layout.credited])
     demand = problem.demand_samples_per_s * times.edges_s[-1]
-    wait_ratio = max(0.0, float(1.0 - worked * unit / demand))
+    wait_ratio = min(1.0, max(0.0, float(1.0 - worked * unit / demand)))
     cost_usd = problem.trainer_usd + sum(cost.values())
     optimal = answer.gap_ratio <= CLOSED
     return Bound(
@@ -207,14 +207,15 @@ def timeline_of(scenario: Scenario, problem: Problem, layout: Layout, uses: list
     counts = {one.offering_id: of_series(models[one.key].capacity, end_s).means(even_s) for one in problem.offerings}
     rents = [one.usd_per_h * use.charged for one, use in zip(problem.offerings, uses, strict=True)]
     nothing = np.zeros(problem.steps)
-    worked = x[layout.worked] * layout.unit_samples / (problem.demand_samples_per_s * times.lasts_s)
+    worked = shown(x[layout.worked] * layout.unit_samples / (problem.demand_samples_per_s * times.lasts_s))
     return Timeline(
         step_s=SHOWN_STEP_S,
         held={one.offering_id: shown(use.held) for one, use in zip(problem.offerings, uses, strict=True)},
         ready=shown(sum((use.ready for use in uses), nothing)),
         capacity={name: tuple(float(value) for value in count) for name, count in counts.items()},
         buffered_samples=shown(x[layout.stock] * layout.unit_samples),
-        waiting_ratio=shown(np.maximum(0.0, 1.0 - worked)),
+        # A solver's rounding may leave a little less than nothing, or more than all.
+        waiting_ratio=tuple(min(1.0, max(0.0, 1.0 - share)) for share in worked),
         rent_usd_per_h=shown(sum(rents, nothing)),
         desired=shown(sum((use.held for use in uses), nothing)),
     )

@@ -25,7 +25,7 @@ _HOVER_BINS = 4
 _HIGHER = 1.8
 """A bound that is higher than so many times the rest is not worth the room that it would take."""
 _WAITING_TOPS = (0.1, 0.25, 0.5, 1.0)
-"""Axes that waiting may have: the least that holds it. The last holds all: a solver's 1.000000001 is no more than 1."""
+"""Axes that waiting may have: the least that holds it."""
 _INTERRUPTED = "#c0182b"
 
 
@@ -302,7 +302,7 @@ def _waiting(shown: Shown) -> Element | None:
     so_far = [total / (i + 1) for i, total in enumerate(accumulate(waiting))]
     points = [(bins.hours[i + 1], so_far[edge - 1]) for i, edge in enumerate(bins.edges[1:])]
     means = bins.mean(waiting)
-    top = next((top for top in _WAITING_TOPS if max(means) <= top), _WAITING_TOPS[-1])
+    top = next(top for top in _WAITING_TOPS if max(means) <= top)
     chart = Chart(f"Trainer waiting in {shown.name}", (0.0, shown.hours), (0.0, top), 110)
     chart.y_axis(ticks(0.0, top, 4), lambda value: f"{number(100 * value)} %", "waiting")
     chart.hours_axis()

@@ -7,6 +7,9 @@ import pytest
 
 from scaler.model.capacity import Billing, CapacityType
 from scaler.simulate.optimum import Bound, Regime, problem_of, solve
+from scaler.simulate.optimum.bound import bound_of
+from scaler.simulate.optimum.program import build
+from scaler.simulate.optimum.ratio import Answer
 from scaler.simulate.result import Summary
 from scaler.simulate.scenario import AgeHazard, OfferingModel, Scenario
 from tests.builders.scenarios import a_capacity, a_scenario, steps
@@ -141,6 +144,21 @@ def test_its_plan_is_a_timeline_within_capacity() -> None:
     outliving = [max(lines.capacity["g/a/spot"][max(0, i - 2) : i + 2]) for i in range(144)]
     assert all(held <= most + 1e-6 for held, most in zip(lines.held["g/a/spot"], outliving, strict=True))
     assert rent_of(bound) == pytest.approx(bound.cost_usd - bound.cost_trainer_usd, rel=1e-6)
+
+
+@pytest.mark.parametrize(("worked", "waits"), [(-3e-9, 1.0), (1.0 + 3e-9, 0.0)])
+def test_its_waiting_is_a_share_whatever_rounding_its_solver_leaves(worked: float, waits: float) -> None:
+    """`worked`: in each step, of what the trainer takes in it."""
+    scenario = a_scenario(hours=1)
+    problem = problem_of(scenario)
+    program, layout = build(problem)
+    solution = program.lower.copy()
+    solution[layout.worked] = worked * program.upper[layout.worked]
+    answer = Answer(proven=1.0, reached=1.0, solution=solution, status="Optimal", turns=1, solver_s=0.0)
+    bound = bound_of(scenario, problem, layout, answer, 1.0, 0.0, 0.0)
+
+    assert bound.trainer_wait_ratio == waits
+    assert set(bound.timeline.waiting_ratio) == {waits}
 
 
 def rent_of(bound: Bound) -> float:

@@ -1,9 +1,12 @@
 """The least waiting at hardly more than the least cost, where it is known by arithmetic."""
 
+from dataclasses import replace
+
 import pytest
 
 from scaler.model.capacity import CapacityType
-from scaler.simulate.optimum import solve
+from scaler.simulate.optimum import problem_of, solve, waiting
+from scaler.simulate.optimum.program import build
 from scaler.simulate.scenario import Scenario
 from scaler.simulate.world import simulate
 from tests.builders.scenarios import a_capacity, a_scenario
@@ -37,3 +40,10 @@ def test_waiting_that_costs_much_to_end_counts() -> None:
     # k more at 70 make it 60 + 10 k / (2 + k): 1 % above 60 at k = 0.128.
     bound = solve(half_a_fleet(70.0))
     assert bound.least_trainer_wait_ratio == pytest.approx(1 - 2.128 / 4, abs=0.01)
+
+
+def test_it_is_a_share_whatever_rounding_its_multipliers_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = replace(problem_of(a_scenario(hours=1)), credit_ahead_samples=0.0)
+    for rounding in (3e-9, -1e9):
+        monkeypatch.setattr(waiting, "proven_least", lambda *_, least=rounding: least)
+        assert waiting.least_wait_ratio(problem, *build(problem), rate=1.0) == (1.0 if rounding > 0 else 0.0)

@@ -43,8 +43,11 @@ increase({{ . }}[10m]) > 0 or ({{ . }} unless {{ . }} offset 10m) > 0
   "expr" "increase(headrace_notice_malformed_total[10m]) > 0"
   "summary" "{{ $labels.source }} brings messages that nobody can read") }}
 {{ include "headrace.alert" (dict "labels" $labels "name" "HeadraceLedgerAway" "severity" "critical" "runbook" "store-away" "for" "2m"
-  "expr" "min by (fleet) (headrace_ledger_available) == 0"
+  "expr" "min by (fleet) (headrace_ledger_available + headrace_ledger_refusing) == 0"
   "summary" "The ledger of {{ $labels.fleet }} does not answer: nothing is scaled, workers wait") }}
+{{ include "headrace.alert" (dict "labels" $labels "name" "HeadraceLedgerRefuses" "severity" "critical" "runbook" "store-away" "for" "2m"
+  "expr" "max by (fleet) (headrace_ledger_refusing) > 0"
+  "summary" "The ledger of {{ $labels.fleet }} may not be used as it is: nothing is scaled") }}
 {{ include "headrace.alert" (dict "labels" $labels "name" "HeadracePoolAway" "severity" "warning" "runbook" "reading-metrics" "for" "5m"
   "expr" "max by (fleet, pool) (headrace_pool_failed_lists) > 3"
   "summary" "Pool {{ $labels.pool }} of {{ $labels.fleet }} cannot be listed: it is held") }}
