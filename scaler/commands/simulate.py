@@ -3,8 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -20,10 +19,8 @@ from scaler.simulate.report.amounts import duration, in_terminal, plural
 from scaler.simulate.report.too_stale import say_too_stale
 from scaler.simulate.result import Summary
 from scaler.simulate.scenario import Scenario
-from scaler.simulate.world import World, simulate
+from scaler.simulate.world import simulate
 
-EVENTS_A_LOOK = 2000
-"""It is told after so many events how far the world is: a thousand times a minute of computing, which costs nothing."""
 PIPED_WIDTH = 160
 """Characters of the table where no terminal says how many it has."""
 
@@ -39,8 +36,8 @@ def run_simulate(options: WorldOptions, *, as_json: bool, report: Path | None = 
 def _simulate(options: WorldOptions, *, as_json: bool, report: Path | None) -> int:
     check_writable(report)
     scenario = world_of(options)
-    with _watched(scenario) as watch:
-        run = simulate(scenario, options.seed, watch=watch)
+    with progress("simulating", scenario.end_s, as_share=True) as tell:
+        run = simulate(scenario, options.seed, passed=tell)
     summary = run.summary
     if as_json:
         print(json.dumps(figures(summary, scenario), indent=1, allow_nan=False))
@@ -92,21 +89,6 @@ def _lines(summary: Summary, scenario: Scenario) -> Iterator[tuple[str, str]]:
 
 def _of(part: int, whole: int) -> str:
     return f"{part:,}, {part / max(1, whole):.1%}"
-
-
-@contextmanager
-def _watched(scenario: Scenario) -> Iterator[Callable[[World], None]]:
-    """To be called after every event, with the world: tells how much of its time has passed."""
-    with progress("simulating", scenario.end_s, as_share=True) as tell:
-        events = 0
-
-        def watch(world: World) -> None:
-            nonlocal events
-            events += 1
-            if events % EVENTS_A_LOOK == 0:
-                tell(world.kernel.now_s)
-
-        yield watch
 
 
 def list_scenarios(*, as_json: bool) -> int:

@@ -148,7 +148,7 @@ class Controller:
         self.wake = asyncio.Event()
         """Set it to start the next turn early."""
         self.refused = asyncio.Event()
-        """Set it at a refusal: the next turn starts `AFTER_REFUSAL_S` later."""
+        """Set it at a refusal: the next turn starts `AFTER_REFUSAL_S` later at most."""
         parts.pools.late = self.wake.set
         parts.executor.launcher.refused = self.refused.set
         self.readout = Readout(leading=True, leader_epoch=parts.leader_epoch)

@@ -10,6 +10,8 @@ from heapq import heappop, heappush
 from typing import Any
 
 Action = Callable[..., None]
+PARTS = 200
+"""Of a run: how often it is told how far it is."""
 
 
 class Kernel:
@@ -32,18 +34,32 @@ class Kernel:
             time_s = self.now_s
         heappush(self._heap, (time_s, self._asked, action, argument))
 
-    def run(self, until_s: float, after: Callable[[], None] | None = None) -> None:
-        """Let everything happen that is due before `until_s`; `after` is called after each event.
+    def run(
+        self,
+        until_s: float,
+        after: Callable[[], None] | None = None,
+        passed: Callable[[float], None] | None = None,
+    ) -> None:
+        """Let everything happen that is due before `until_s`; `after` is called after each event, `passed` at times (s).
 
         Python's collector of cycles rests meanwhile: events leave none, and it would go through all that lives again and again.
         """
         collects = gc.isenabled()
         gc.disable()
         try:
+            if passed is not None:
+                self._run_in_parts(until_s, after, passed)
             self._run(until_s, after)
         finally:
             if collects:
                 gc.enable()
+
+    def _run_in_parts(self, until_s: float, after: Callable[[], None] | None, passed: Callable[[float], None]) -> None:
+        """All but the last part."""
+        begin_s = self.now_s
+        for part in range(1, PARTS):
+            self._run(begin_s + (until_s - begin_s) * part / PARTS, after)
+            passed(self.now_s)
 
     def _run(self, until_s: float, after: Callable[[], None] | None) -> None:
         heap = self._heap

@@ -35,11 +35,12 @@ def simulate(
     seed: int = 0,
     *,
     watch: "Callable[[World], None] | None" = None,
+    passed: Callable[[float], None] | None = None,
     others: Mapping[str, Registered] | None = None,
 ) -> Run:
-    """Run a scenario to its end. `watch` is called after every event; `others`: see `scaler.decide.engine.decide`."""
+    """Run a scenario to its end. `watch`, `passed`: see `World.run`; `others`: see `scaler.decide.engine.decide`."""
     world = World(scenario, seed, others)
-    world.run(watch)
+    world.run(watch, passed)
     return world.result()
 
 
@@ -77,12 +78,14 @@ class World:
         self._warm_up()
         self.start_stock_samples = self.ledger.stock_samples()
 
-    def run(self, watch: "Callable[[World], None] | None" = None) -> None:
-        """Let time pass to the end."""
+    def run(
+        self, watch: "Callable[[World], None] | None" = None, passed: Callable[[float], None] | None = None
+    ) -> None:
+        """Let time pass to the end. `watch` is called after every event, `passed` now and then with the time (seconds)."""
         self.control.start()
         self.trainer.look()
         after = None if watch is None else lambda: watch(self)
-        self.kernel.run(self.scenario.end_s, after)
+        self.kernel.run(self.scenario.end_s, after, passed)
         self.cloud.settle()
 
     # putting together

@@ -75,7 +75,6 @@ def test_every_long_command_tells_and_its_json_stays_json(
     words: tuple[str, ...], lines: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scaler.commands.progress.BETWEEN_S", 0.0)
-    monkeypatch.setattr("scaler.commands.simulate.EVENTS_A_LOOK", 1)
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, [*words, "--json"])
 

@@ -585,6 +585,7 @@ async def test_the_loop_waits_its_interval_and_wakes_early_once_for_a_burst(worl
 
 
 async def test_refusals_bring_one_turn_soon_that_asks_elsewhere(world: World) -> None:
+    world.spec = a_spec(interval_s=60.0)
     world.script.plans = [(a_launch("t1"), a_launch("t2"))]
     world.pool.refuse = LaunchResult.INSUFFICIENT_CAPACITY
     async with asyncio.TaskGroup() as group, a_controller(world, start=False) as running:

@@ -14,7 +14,7 @@ from scaler.model.spec import PolicySpec
 from scaler.simulate.delays import Delay
 from scaler.simulate.ledger import SimulatedLedger
 from scaler.simulate.scenario import NoticeModel, Scenario, ServiceStage
-from scaler.simulate.world import World
+from scaler.simulate.world import World, simulate
 from tests.builders.scenarios import a_capacity, a_scenario, a_stage_of, static_fleet, with_lengths
 
 SIZINGS = st.one_of(
@@ -94,6 +94,20 @@ def test_no_world_makes_more_than_its_ready_replicas_can(scenario: Scenario, see
     assert summary.samples_credited <= most + 1e-6
     made = summary.samples_trained + summary.end_stock_samples - summary.start_stock_samples
     assert made <= most + 1e-6
+
+
+@settings(max_examples=10)
+@given(worlds(), st.integers(0, 3))
+def test_a_run_is_the_same_where_it_tells_how_far_it_is_and_where_it_is_watched(scenario: Scenario, seed: int) -> None:
+    told_s: list[float] = []
+    alone, telling = (simulate(scenario, seed), simulate(scenario, seed, passed=told_s.append))
+    watched = simulate(scenario, seed, watch=lambda _: None)
+    assert replace(telling.summary, wall_s=0.0) == replace(alone.summary, wall_s=0.0)
+    assert replace(watched.summary, wall_s=0.0) == replace(alone.summary, wall_s=0.0)
+    assert telling.timeline == watched.timeline == alone.timeline
+    assert len(told_s) > 100
+    assert told_s == sorted(told_s)
+    assert 0 < told_s[0] < told_s[-1] <= scenario.end_s
 
 
 def test_every_stage_passes_on_what_it_was_given() -> None:
