@@ -48,6 +48,8 @@ WRONG: list[tuple[str, tuple[str | int, ...], Any, str]] = [
     ("late notices upside down", ("spec", "notices"), {"lateLeast": "111s"}, "spec.notices.lateLeast: late notices"),
     ("sojourns of nothing", ("spec", "generated", "up"), {"median": "1h"},
      "spec.generated.up.least: a time may be next to nothing (write 1s at least)"),
+    ("scarcities without an end", ("spec", "generated", "scarcity", "every"), {"median": "1h"},
+     "spec.generated.scarcity.every.least: a time may be next to nothing (write 1s at least)"),
     ("a zone twice", ("spec", "generated", "regions"), [{"name": "r", "zones": ["z", "z"]}],
      "spec.generated.regions: zone z is there twice"),
     ("a hazard that starts late", ("spec", "generated", "hazard"), {"steps": [{"from": "1h", "perH": 1}]},
