@@ -134,6 +134,13 @@ def test_a_run_that_the_trace_cuts_short_says_so(tmp_path: Path) -> None:
     assert json.loads(out)["hours"] == 4
 
 
+def test_fewer_hours_than_a_scenario_may_have_are_told() -> None:
+    says = "--hours 11.5: that says more of the first and last hours than of a policy; 12 are the least to judge by\n"
+    assert ran(*SMALL, "--hours", "11.5")[2] == says
+    assert ran("optimum", "--scenario", "small", "--hours", "11.5")[2] == says
+    assert ran(*SMALL, "--hours", "12")[2] == ""
+
+
 def test_a_trace_whose_times_are_hours_is_a_line(tmp_path: Path) -> None:
     file = tmp_path / "hours.csv"
     file.write_text("time_s,offering,available\n0,a,8\n72,a,4\n")
