@@ -12,7 +12,7 @@ from scaler.commands.compare_verdict import sentences
 from scaler.commands.outputs import OutputError, check_writable, writing
 from scaler.commands.processes import Workers, workers
 from scaler.commands.tables import table_of
-from scaler.commands.worlds import WRONG_INPUT, line_of, tell_lost_prices, tell_short
+from scaler.commands.worlds import WRONG_INPUT, line_of, tell_gaps, tell_lost_prices, tell_short
 from scaler.config.faults import ConfigError
 from scaler.simulate.compare import DEFAULT_POLICY, Comparison, Group, Row, compare, rows_of
 from scaler.simulate.jobs import Job, Place
@@ -118,6 +118,8 @@ def places_of(grid: Grid, *, tell_oddities: bool = True) -> tuple[Place, ...]:
         for trace in grid.traces or (None,)
         for place in _places(grid, scenario, files[scenario], trace, tell_prices=tell_oddities)
     )
+    for trace in grid.traces:
+        tell_gaps(open_trace(trace), [(one.start_h, one.start_h + one.hours) for one in places if one.trace == trace])
     if tell_oddities:
         tell_short(grid.hours, list(files.values()))
     return places

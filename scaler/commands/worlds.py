@@ -1,7 +1,7 @@
 """What the commands of the simulator have in common: the world that their arguments name, and faults as lines."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from scaler.commands.outputs import OutputError
@@ -41,6 +41,7 @@ def world_of(options: WorldOptions) -> Scenario:
     tell_short(options.hours, [found])
     if trace is not None:
         _tell_lacks(trace, scenario, wanted_h)
+        tell_gaps(trace, [(options.start_h, options.start_h + wanted_h)])
     return scenario
 
 
@@ -68,11 +69,15 @@ def _tell_lacks(trace: CapacityTrace, scenario: Scenario, wanted_h: float) -> No
     hours = scenario.end_s / 3600
     if hours < wanted_h:
         print(f"{trace.source}: the run is {hours:.2f} h, all that the trace has from there on", file=sys.stderr)
+
+
+def tell_gaps(trace: CapacityTrace, windows_h: Collection[tuple[float, float]]) -> None:
+    """Tell on stderr each gap of a trace that lies, in part at least, in one of these windows: (from, to) in hours."""
     for gap in trace.gaps:
-        lasted_s = gap.end_s - gap.start_s
-        print(
-            f"{trace.source}:{gap.line}: {lasted_s:g} s without rows before it; the last value holds", file=sys.stderr
-        )
+        if any(gap.start_s < to_h * 3600 and gap.end_s > from_h * 3600 for from_h, to_h in windows_h):
+            lasted_s = gap.end_s - gap.start_s
+            words = f"{lasted_s:g} s without rows before it; the last value holds"
+            print(f"{trace.source}:{gap.line}: {words}", file=sys.stderr)
 
 
 def line_of(error: Exception) -> str:

@@ -193,6 +193,28 @@ def test_windows_line_ends_are_fine_and_a_gap_is_held_and_told(tmp_path: Path) -
     assert f"{file}:5: 43800 s without rows before it; the last value holds" in err
 
 
+def test_a_gap_is_told_to_whom_it_concerns(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    rows = [f"2025-10-0{4 + hour // 24}T{hour % 24:02}:{tick}0:00Z,4,4\n" for hour in range(29) for tick in range(6)]
+    file.write_text(COUNTS.splitlines()[0] + "\n" + "".join(row for i, row in enumerate(rows) if not 150 <= i < 160))
+    told = f"{file}:152: 6600 s without rows before it; the last value holds\n"
+    assert ran(*SMALL, "--trace", str(file), "--start", "12", "--hours", "12")[2] == ""
+    assert ran(*SMALL, "--trace", str(file), "--start", "14", "--hours", "12")[2] == told
+    across = (
+        "compare",
+        "--policies",
+        "rate_match",
+        "--scenarios",
+        "small,case-a",
+        "--trace",
+        str(file),
+        "--hours",
+        "12",
+    )
+    assert ran(*across, "--windows", "1", "--store", str(tmp_path))[2] == ""
+    assert ran(*across, "--windows", "2", "--store", str(tmp_path))[2] == told
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
