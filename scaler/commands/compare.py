@@ -12,7 +12,7 @@ from scaler.commands.compare_verdict import sentences
 from scaler.commands.outputs import OutputError, check_writable, writing
 from scaler.commands.processes import Workers, workers
 from scaler.commands.tables import table_of
-from scaler.commands.worlds import WRONG_INPUT, line_of, tell_lost_prices
+from scaler.commands.worlds import WRONG_INPUT, line_of, tell_gaps, tell_lost_prices, tell_short
 from scaler.config.faults import ConfigError
 from scaler.simulate.compare import DEFAULT_POLICY, Comparison, Group, Row, compare, rows_of
 from scaler.simulate.jobs import Job, Place
@@ -100,8 +100,10 @@ def load_policies(names: Sequence[str]) -> tuple[PolicyChoice, ...]:
     return policies
 
 
-def places_of(grid: Grid, *, tell_prices: bool = True) -> tuple[Place, ...]:
-    """Every window of every trace for every scenario; what is odd about them, and of a scenario's prices, goes to stderr.
+def places_of(grid: Grid, *, tell_oddities: bool = True) -> tuple[Place, ...]:
+    """Every window of every trace for every scenario; what is odd about them goes to stderr.
+
+    `tell_oddities`: what is odd about a scenario's prices and about `hours`, too.
 
     Raises:
         ValueError: there is nothing to run, or two scenarios or traces could not be told apart.
@@ -110,12 +112,17 @@ def places_of(grid: Grid, *, tell_prices: bool = True) -> tuple[Place, ...]:
     files = {scenario: load_scenario(scenario) for scenario in grid.scenarios}
     _check_apart("scenarios", [(files[scenario].name, scenario) for scenario in grid.scenarios])
     _check_apart("traces", [(_same_trace(trace), trace) for trace in grid.traces])
-    return tuple(
+    places = tuple(
         place
         for scenario in grid.scenarios
         for trace in grid.traces or (None,)
-        for place in _places(grid, scenario, files[scenario], trace, tell_prices=tell_prices)
+        for place in _places(grid, scenario, files[scenario], trace, tell_prices=tell_oddities)
     )
+    for trace in grid.traces:
+        tell_gaps(open_trace(trace), [(one.start_h, one.start_h + one.hours) for one in places if one.trace == trace])
+    if tell_oddities:
+        tell_short(grid.hours, list(files.values()))
+    return places
 
 
 def _check_amounts(grid: Grid) -> None:

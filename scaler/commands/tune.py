@@ -181,8 +181,8 @@ def _is_better(gain: Gain) -> bool:
 def _testing(grid: Grid) -> tuple[Place, ...]:
     """The windows to judge on; of generated capacity, seeds that training never saw."""
     if grid.traces:
-        return places_of(replace(grid, split=Split.TEST), tell_prices=False)
-    every = places_of(replace(grid, windows=2 * grid.windows), tell_prices=False)
+        return places_of(replace(grid, split=Split.TEST), tell_oddities=False)
+    every = places_of(replace(grid, windows=2 * grid.windows), tell_oddities=False)
     return tuple(place for place in every if place.window >= grid.windows)
 
 

@@ -1,7 +1,7 @@
 """What the commands of the simulator have in common: the world that their arguments name, and faults as lines."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from scaler.commands.outputs import OutputError
@@ -9,6 +9,7 @@ from scaler.config.faults import ConfigError
 from scaler.simulate.loading import ScenarioFile, check_length, load_scenario, lost_prices, open_trace
 from scaler.simulate.policy_file import is_path, load_policy
 from scaler.simulate.scenario import Scenario
+from scaler.simulate.scenario_yaml import LEAST_HOURS
 from scaler.traces.trace import CapacityTrace, TraceError
 
 WRONG_INPUT = 2
@@ -37,8 +38,10 @@ def world_of(options: WorldOptions) -> Scenario:
         check_length(trace, wanted_h)
     tell_lost_prices(options.scenario, found, trace)
     scenario = found.bind(policy, trace=trace, start_h=options.start_h, hours=options.hours, seed=options.seed)
+    tell_short(options.hours, [found])
     if trace is not None:
         _tell_lacks(trace, scenario, wanted_h)
+        tell_gaps(trace, [(options.start_h, options.start_h + wanted_h)])
     return scenario
 
 
@@ -55,15 +58,26 @@ def tell_lost_prices(name: str, scenario: ScenarioFile, trace: CapacityTrace | N
         print(f"{name}: zonePricesUsdPerH: {words}; {default}", file=sys.stderr)
 
 
+def tell_short(hours: float | None, scenarios: Sequence[ScenarioFile]) -> None:
+    """Tell on stderr that fewer hours were asked for than a scenario may have; a recording is as long as it is."""
+    if hours is not None and hours < LEAST_HOURS and not all(one.spec.replay for one in scenarios):
+        words = "that says more of the first and last hours than of a policy"
+        print(f"--hours {hours:g}: {words}; {LEAST_HOURS:g} are the least to judge by", file=sys.stderr)
+
+
 def _tell_lacks(trace: CapacityTrace, scenario: Scenario, wanted_h: float) -> None:
     hours = scenario.end_s / 3600
     if hours < wanted_h:
         print(f"{trace.source}: the run is {hours:.2f} h, all that the trace has from there on", file=sys.stderr)
+
+
+def tell_gaps(trace: CapacityTrace, windows_h: Collection[tuple[float, float]]) -> None:
+    """Tell on stderr each gap of a trace that lies, in part at least, in one of these windows: (from, to) in hours."""
     for gap in trace.gaps:
-        lasted_s = gap.end_s - gap.start_s
-        print(
-            f"{trace.source}:{gap.line}: {lasted_s:g} s without rows before it; the last value holds", file=sys.stderr
-        )
+        if any(gap.start_s < to_h * 3600 and gap.end_s > from_h * 3600 for from_h, to_h in windows_h):
+            lasted_s = gap.end_s - gap.start_s
+            words = f"{lasted_s:g} s without rows before it; the last value holds"
+            print(f"{trace.source}:{gap.line}: {words}", file=sys.stderr)
 
 
 def line_of(error: Exception) -> str:

@@ -10,7 +10,9 @@ from scaler.config.yaml_model import Problem, YamlModel, duplicates
 from scaler.simulate.delays import Delay
 
 Rate = Annotated[float, Strict(), Field(ge=0, le=1e6)]
-_WORST_SIGMAS = 6.0
+LEAST_S = 1.0
+"""Of what is drawn again and again, or there is no end to it."""
+_NEXT_TO_NOTHING = "a time may be next to nothing", "write 1s at least"
 
 
 class Spread(YamlModel):
@@ -58,6 +60,11 @@ class Scarcity(YamlModel):
     """How long one is."""
     strikes_ratio: Ratio
     """Chance of each zone of the region to be struck by one."""
+
+    def problems(self) -> Iterator[Problem]:
+        """Times that may be 0 and would never end."""
+        if self.every.least_s < LEAST_S:
+            yield Problem(("every", "least"), *_NEXT_TO_NOTHING)
 
 
 class HazardStep(YamlModel):
@@ -112,5 +119,5 @@ class Generated(YamlModel):
         for _, name in duplicates(names):
             yield Problem(("regions",), f"zone {name} is there twice", "name each zone once")
         for key in ("up", "down", "recount"):
-            if getattr(self, key).least_s < 1.0:
-                yield Problem((key, "least"), "a time may be next to nothing", "write 1s at least")
+            if getattr(self, key).least_s < LEAST_S:
+                yield Problem((key, "least"), *_NEXT_TO_NOTHING)

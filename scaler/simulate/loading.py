@@ -39,7 +39,7 @@ from scaler.simulate.scenario import (
 )
 from scaler.simulate.scenario_parts import Service
 from scaler.simulate.scenario_yaml import ScenarioDocument, Spec
-from scaler.simulate.services import service_offering, service_spec, service_stage
+from scaler.simulate.services import service_offering, service_spec
 from scaler.traces.registry import load_trace
 from scaler.traces.trace import CapacityTrace, TraceError
 
@@ -214,7 +214,7 @@ def _scenario(
         warm_replicas=spec.warm.replicas,
         warm_depth_samples=spec.warm.depth_samples,
         rates_known=spec.warm.rates_known,
-        services=tuple(service_stage(service) for service in spec.services),
+        services=tuple(service.to_stage() for service in spec.services),
         metadata=metadata,
     )
 

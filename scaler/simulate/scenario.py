@@ -174,6 +174,14 @@ class ServiceStage:
     service: Delay
     """Of one sample."""
 
+    def lanes(self, group_size: int) -> int:
+        """Groups that a replica serves at once."""
+        return max(1, self.concurrent_samples // group_size)
+
+    def rounds(self, group_size: int) -> int:
+        """How often a group takes `service`: once for every `concurrent_samples` of its samples."""
+        return -(-group_size // self.concurrent_samples)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:

@@ -19,6 +19,7 @@ from scaler.config.scalars import (
 from scaler.config.stage import Billing
 from scaler.config.yaml_model import Problem, YamlModel
 from scaler.simulate.generated_yaml import Spread
+from scaler.simulate.scenario import ServiceStage
 
 Positive = Annotated[float, Strict(), Field(gt=0, le=1e9)]
 NotNegative = Annotated[float, Strict(), Field(ge=0, le=1e9)]
@@ -230,3 +231,7 @@ class Service(YamlModel):
     """Price of one."""
     replicas: PositiveCount
     """How many there are throughout: the policy under test sizes rollout only."""
+
+    def to_stage(self) -> ServiceStage:
+        """What one of them does."""
+        return ServiceStage(name=self.name, concurrent_samples=self.concurrent_samples, service=self.service.to_delay())

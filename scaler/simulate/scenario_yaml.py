@@ -129,7 +129,18 @@ class Spec(YamlModel):
     def flight_samples(self) -> int:
         """Units in flight in balance, and at least a batch: a group is until its longest unit is done (Little's law)."""
         running = self.balance_replicas * self.generation.concurrent_units * self.group_tail
-        return max(self.batch_samples, math.ceil(running))
+        served = self.served_samples_per_s * sum(self.service_group_s(service) for service in self.services)
+        return max(self.batch_samples, math.ceil(running + served))
+
+    @property
+    def served_samples_per_s(self) -> float:
+        """What every stage behind rollout must serve in balance: all that is made, as it is filtered afterwards."""
+        return self.trainer.unblocked_samples_per_s / self.acceptance_ratio
+
+    def service_group_s(self, service: Service) -> float:
+        """Mean time of a group in a stage, once it is served."""
+        stage = service.to_stage()
+        return stage.service.mean_s * stage.rounds(self.job.group_size)
 
     @property
     def version_s(self) -> float:
@@ -147,6 +158,7 @@ class Spec(YamlModel):
         yield from wrong_rates
         if not wrong_rates and not self.replay:
             yield from self._room_problems()
+            yield from self._service_problems()
         yield from self._shape_problems()
 
     def _rate_problems(self) -> Iterator[Problem]:
@@ -205,13 +217,25 @@ class Spec(YamlModel):
                 f"balance has in flight are {self.batch_samples + flight}",
                 "raise it, or lower concurrentUnits or sigma",
             )
-        group_s = self.group_tail * self.mean_unit_s
+        group_s = self.group_tail * self.mean_unit_s + sum(self.service_group_s(service) for service in self.services)
         if group_s > (self.job.max_staleness + 1) * self.version_s:
             yield Problem(
                 ("job", "maxStaleness"),
                 f"a usual group takes {group_s:.0f} s, {group_s / self.version_s:.1f} versions, and would be too stale",
                 "raise it, or make units shorter",
             )
+
+    def _service_problems(self) -> Iterator[Problem]:
+        size, wanted = self.job.group_size, self.served_samples_per_s
+        for index, service in enumerate(self.services):
+            lanes = service.to_stage().lanes(size)
+            one_s = self.service_group_s(service) / (lanes * size)
+            if service.replicas < wanted * one_s:
+                yield Problem(
+                    ("services", index, "replicas"),
+                    f"{service.replicas} serve {service.replicas / one_s:.3g} samples/s, and balance makes {wanted:.3g}/s",
+                    f"raise it to {math.ceil(wanted * one_s)} at least",
+                )
 
     def _shape_problems(self) -> Iterator[Problem]:
         if self.generation.concurrent_units % self.job.group_size:

@@ -18,8 +18,8 @@ class ServiceWork:
 
     def __init__(self, stage: ServiceStage, group_size: int, seed: int, done: Callable[[Group], None]) -> None:
         self._stage, self._seed, self._done = stage, seed, done
-        self.lanes = max(1, stage.concurrent_samples // group_size)
-        self._rounds = -(-group_size // stage.concurrent_samples)
+        self.lanes = stage.lanes(group_size)
+        self._rounds = stage.rounds(group_size)
         self.queue: deque[Group] = deque()
         self.running = 0
         self.completed = 0

@@ -4,15 +4,8 @@ from policies import cheapest_available, static
 from scaler.model.capacity import CapacityType, Offering
 from scaler.model.spec import GuardRails, PolicySpec, PoolSpec, StageSpec
 from scaler.simulate.offerings import ANY_ZONE, constant
-from scaler.simulate.scenario import OfferingModel, ServiceStage
+from scaler.simulate.scenario import OfferingModel
 from scaler.simulate.scenario_parts import Service
-
-
-def service_stage(service: Service) -> ServiceStage:
-    """What a replica of the stage does."""
-    return ServiceStage(
-        name=service.name, concurrent_samples=service.concurrent_samples, service=service.service.to_delay()
-    )
 
 
 def service_offering(service: Service) -> OfferingModel:

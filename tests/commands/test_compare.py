@@ -303,3 +303,9 @@ def test_measured_capacity_can_be_compared_on(tmp_path: Path) -> None:
 
     assert len(answer["rows"]) == 6
     assert os.fspath(trace) in {row["trace"] for row in answer["rows"]}
+
+
+def test_fewer_hours_than_a_scenario_may_have_are_told_once(tmp_path: Path) -> None:
+    words = ["--windows", "1"]
+    assert _compare(tmp_path, *words, "--hours", "11.5").stderr.count("--hours 11.5: that says more of the first") == 1
+    assert _compare(tmp_path, *words, "--hours", "12").stderr == ""

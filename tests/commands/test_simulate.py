@@ -134,6 +134,13 @@ def test_a_run_that_the_trace_cuts_short_says_so(tmp_path: Path) -> None:
     assert json.loads(out)["hours"] == 4
 
 
+def test_fewer_hours_than_a_scenario_may_have_are_told() -> None:
+    says = "--hours 11.5: that says more of the first and last hours than of a policy; 12 are the least to judge by\n"
+    assert ran(*SMALL, "--hours", "11.5")[2] == says
+    assert ran("optimum", "--scenario", "small", "--hours", "11.5")[2] == says
+    assert ran(*SMALL, "--hours", "12")[2] == ""
+
+
 def test_a_trace_whose_times_are_hours_is_a_line(tmp_path: Path) -> None:
     file = tmp_path / "hours.csv"
     file.write_text("time_s,offering,available\n0,a,8\n72,a,4\n")
@@ -184,6 +191,28 @@ def test_windows_line_ends_are_fine_and_a_gap_is_held_and_told(tmp_path: Path) -
     code, _, err = ran(*SMALL, "--trace", str(file))
     assert code == 0
     assert f"{file}:5: 43800 s without rows before it; the last value holds" in err
+
+
+def test_a_gap_is_told_to_whom_it_concerns(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    rows = [f"2025-10-0{4 + hour // 24}T{hour % 24:02}:{tick}0:00Z,4,4\n" for hour in range(29) for tick in range(6)]
+    file.write_text(COUNTS.splitlines()[0] + "\n" + "".join(row for i, row in enumerate(rows) if not 150 <= i < 160))
+    told = f"{file}:152: 6600 s without rows before it; the last value holds\n"
+    assert ran(*SMALL, "--trace", str(file), "--start", "12", "--hours", "12")[2] == ""
+    assert ran(*SMALL, "--trace", str(file), "--start", "14", "--hours", "12")[2] == told
+    across = (
+        "compare",
+        "--policies",
+        "rate_match",
+        "--scenarios",
+        "small,case-a",
+        "--trace",
+        str(file),
+        "--hours",
+        "12",
+    )
+    assert ran(*across, "--windows", "1", "--store", str(tmp_path))[2] == ""
+    assert ran(*across, "--windows", "2", "--store", str(tmp_path))[2] == told
 
 
 @pytest.mark.parametrize(

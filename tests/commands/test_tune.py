@@ -135,6 +135,7 @@ def test_a_fleet_that_is_another_world_than_the_scenario_is_told(tmp_path: Path)
         f"{fleet}: job.maxStaleness 4, and 8 in the scenario small",
         f"{fleet}: pool p: nodesPerReplica 2, and 1 in the scenario small",
         f"{fleet}: spot priceUsdPerH 37.00, and 10.00 in the scenario small",
+        "--hours 0.5: that says more of the first and last hours than of a policy; 12 are the least to judge by",
     ]
 
 

@@ -10,6 +10,15 @@ from scaler.simulate.loading import load_scenario, scenario_schema
 from tests.builders.fleet_yaml import changed, without
 from tests.builders.scenario_yaml import a_document, lines_of, the_scenario
 
+REWARD = {
+    "name": "reward",
+    "concurrentSamples": 4,
+    "service": {"least": "5s"},
+    "instanceType": "cpu",
+    "priceUsdPerH": "1",
+    "replicas": 1,
+}
+
 WRONG: list[tuple[str, tuple[str | int, ...], Any, str]] = [
     ("another kind", ("kind",), "RolloutFleet", "kind: this is a RolloutFleet, not a Scenario (name"),
     ("a kind that is none", ("kind",), "Job", "kind: 'Job' is not known here (use Scenario)"),
@@ -48,6 +57,13 @@ WRONG: list[tuple[str, tuple[str | int, ...], Any, str]] = [
     ("late notices upside down", ("spec", "notices"), {"lateLeast": "111s"}, "spec.notices.lateLeast: late notices"),
     ("sojourns of nothing", ("spec", "generated", "up"), {"median": "1h"},
      "spec.generated.up.least: a time may be next to nothing (write 1s at least)"),
+    ("scarcities without an end", ("spec", "generated", "scarcity", "every"), {"median": "1h"},
+     "spec.generated.scarcity.every.least: a time may be next to nothing (write 1s at least)"),
+    ("a stage that serves too little", ("spec", "services"), [REWARD],
+     "spec.services[0].replicas: 1 serve 0.8 samples/s, and balance makes 1/s (raise it to 2 at least)"),
+    ("a stage in which more waits than may be in flight", ("spec", "services"),
+     [REWARD | {"service": {"least": "8m"}, "replicas": 120}],
+     "spec.job.maxStaleness: staleness admits 576 samples in buffer and flight; a batch and what a fleet in balance"),
     ("a zone twice", ("spec", "generated", "regions"), [{"name": "r", "zones": ["z", "z"]}],
      "spec.generated.regions: zone z is there twice"),
     ("a hazard that starts late", ("spec", "generated", "hazard"), {"steps": [{"from": "1h", "perH": 1}]},
