@@ -5,8 +5,9 @@
 lambda  long-run cost per accepted sample, trainer included (USD); declared or at balance first, then learnt slowly
         (`policies.long_run_cost`). Minimising cost per sample over time means buying all that costs less than lambda a sample.
 g       accepted samples/h of a ready replica; lambda * g is what a needed one earns an hour ("worth").
-q_eff   expected rent per hour of expected use: net of first-hour refunds, after launch and load, before the hazard of its age
-        and offering, at the price of late (`policies.rent`, `policies.offer_history`, `policies.expected_price`).
+q_eff   expected rent per hour of expected use: net of first-hour refunds and minimums paid for already, after launch and
+        load, before the hazard of its age and offering, at the price of late (`policies.rent`, `policies.offer_history`,
+        `policies.expected_price`).
 u       useful share of the last replica: min(1, level - supply) in a row from cheap to dear (`policies.merit`).
 
 Level: the buffer is a store of replica-hours. With b samples in it, less what launches under way will not make, and shortages

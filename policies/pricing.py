@@ -85,7 +85,7 @@ class Pricing:
         """Add those held there of each age, as far as that is told apart, and phase, by their cost and weight."""
         rent, use_h, kept = self._rent(offer), self._used_h(offer), 1.0 if offer.spot else 1 - self.keep_ratio
         for (hours, wait_h, phase), replicas in self._alike(offer).items():
-            cost = rent.per_hour_of_use(hours, wait_h, use_h) * kept
+            cost = rent.per_hour_of_use(hours, wait_h, use_h, launched=phase is not _REQUESTED) * kept
             # How likely one of this age is there still, once a replacement could be.
             stays = max(LEAST_WEIGHT, 1 - rent.hazards_per_h[bucket_of(hours)] * self.launch_h)
             terms = cost, granted if phase is _REQUESTED else stays, phase
@@ -133,9 +133,14 @@ class Pricing:
         if rent is None:
             refund_s = offer.billing.refund_if_interrupted_within_s if self.refunds_count and offer.spot else 0.0
             usd_per_h, hazards_per_h = offer.usd_per_h, self.history.hazards_per_h(offer)
-            rent = Rent(usd_per_h, hazards_per_h, refund_s / HOUR_S, usd_per_h * self.launch_h)
+            rent = Rent(usd_per_h, hazards_per_h, refund_s / HOUR_S, usd_per_h * self.launch_h, self._minimum_h(offer))
             self.rents[offer.name] = rent
         return rent
+
+    def _minimum_h(self, offer: Offer) -> float:
+        """Nothing where it is over before a launch could be of use."""
+        minimum_h = offer.billing.minimum_s / HOUR_S
+        return minimum_h if minimum_h > self.launch_h else 0.0
 
     def _used_h(self, offer: Offer) -> float:
         return self.use_h if offer.spot else self.stand_in_h

@@ -8,10 +8,15 @@ A replica of age a (0: yet to be launched), ready in w hours, then wanted for T 
 
 q rent (USD/h), R the age up to which the cloud takes nothing, the past rent included, where it takes the instance back itself
 (h), loss what one interruption costs beside the rent (USD). What was paid before a is sunk, so that a replica once launched
-costs less from then on than a new one like it: nothing is bought twice. Hazards are constant within age buckets
-(`policies.offer_history`), so that the integrals are sums of closed forms.
+costs less from then on than a new one like it: nothing is bought twice. Where a minimum M is charged however soon it goes (h), a
+new one is charged M for certain, and of one that was launched that is sunk: with A = integral of S over [a, min(M, end)],
 
-Invariants: never below 0, rising in q and in w; rising in h where R = 0.
+    paid = q * (...) + q * (M - A)  for a new one        paid = q * (...) - q * A  for one of age a < M
+
+Hazards are constant within age buckets (`policies.offer_history`), so that the integrals are sums of closed forms. That a refund
+gives back a minimum too is left out: a cloud with both, and a minimum above minutes, is not known.
+
+Invariants: never below 0, rising in q and in w; rising in h where R = 0 and M = 0.
 """
 
 import math
@@ -32,10 +37,11 @@ class Rent(NamedTuple):
     hazards_per_h: Sequence[float]
     refund_h: float
     loss_usd: float
+    minimum_h: float = 0.0
 
-    def per_hour_of_use(self, age_h: float, wait_h: float, use_h: float) -> float:
-        """USD/h; infinite where nothing of it can be used."""
-        usd_per_h, hazards_per_h, refund_h, loss_usd = self
+    def per_hour_of_use(self, age_h: float, wait_h: float, use_h: float, *, launched: bool = False) -> float:
+        """USD/h; infinite where nothing of it can be used. `launched`: a minimum is paid for already."""
+        usd_per_h, hazards_per_h, refund_h, loss_usd, minimum_h = self
         first, then = _course(age_h, wait_h, use_h, refund_h)
         held_h, survival, refunded_h, waited_h = _begun(first, hazards_per_h) if first else _AT_WORK
         for bucket, span in then:
@@ -47,7 +53,20 @@ class Rent(NamedTuple):
         used_h = held_h - waited_h
         if used_h <= 0:
             return math.inf
+        if age_h < minimum_h:
+            within_h = _survived_h(age_h, min(minimum_h, age_h + wait_h + use_h), hazards_per_h)
+            held_h += -within_h if launched else minimum_h - within_h
         return max(0.0, usd_per_h * (held_h - refunded_h) + loss_usd * (1 - survival)) / used_h
+
+
+def _survived_h(begin_h: float, end_h: float, hazards_per_h: Sequence[float]) -> float:
+    """Integral of S between two ages, S = 1 at the first."""
+    first, then = _course(begin_h, 0.0, end_h - begin_h, 0.0)
+    survival, within_h = 1.0, 0.0
+    for bucket, span_h in (*((stretch[0], stretch[2]) for stretch in first), *then):
+        within_h += survival * _lasts_h(hazards_per_h[bucket], span_h)
+        survival *= math.exp(-hazards_per_h[bucket] * span_h)
+    return within_h
 
 
 _AT_WORK = 0.0, 1.0, 0.0, 0.0

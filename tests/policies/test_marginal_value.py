@@ -3,6 +3,7 @@
 The trainer costs 60 USD/h and n* is 4, so that with spot at 10 a needed replica earns 60 / 4 + 10 = 25 USD/h, about.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from policies.base import Sizing
 from policies.long_run_cost import LearnFrom
 from policies.marginal_value import WorthBy
-from scaler.model.capacity import ReplicaPhase
+from scaler.model.capacity import Billing, ReplicaPhase
 from scaler.model.reading import MISSING
 from tests.builders.sizing import ALL, EAST, NORTH, ON_DEMAND, WEST, a_question, ask, held, leaving, places, seen
 from tests.builders.snapshots import NOW_S, fresh
@@ -73,6 +74,16 @@ def test_on_demand_goes_once_spot_is_ready_and_not_before() -> None:
 
     assert leaving(valued([*ready, *on_demand], memory=SCARCE)) == {"any": 2}
     assert leaving(valued([*launching, *on_demand], memory=SCARCE)) == {}
+
+
+@pytest.mark.parametrize(("age_s", "goes"), [(1800, {"east": 2}), (7260, {"any": 2})], ids=["within it", "after it"])
+def test_what_a_billing_minimum_has_paid_for_is_used_before_what_costs_more(age_s: float, goes: dict[str, int]) -> None:
+    by_the_hour = replace(ON_DEMAND, billing=Billing(minimum_s=7200.0))
+    on_demand = held(by_the_hour, 2, launched_at_s=NOW_S - age_s)
+
+    wish = valued([*held(EAST, 4), *on_demand], (EAST, WEST, by_the_hour), memory=SCARCE)
+
+    assert leaving(wish) == goes
 
 
 def test_on_demand_goes_already_for_what_was_granted_if_the_buffer_covers_the_wait() -> None:

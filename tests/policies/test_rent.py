@@ -16,7 +16,8 @@ hours = st.floats(0.05, 20)
 
 
 def cost(usd: float = 10.0, per_h: tuple[float, ...] = NEVER, refund_h: float = 0.0, **facts: Any) -> float:
-    rent = Rent(usd_per_h=usd, hazards_per_h=per_h, refund_h=refund_h, loss_usd=facts.pop("loss_usd", 0.0))
+    more = {name: facts.pop(name, 0.0) for name in ("loss_usd", "minimum_h")}
+    rent = Rent(usd_per_h=usd, hazards_per_h=per_h, refund_h=refund_h, **more)
     return rent.per_hour_of_use(**({"age_h": 0.0, "wait_h": 0.0, "use_h": 1.0} | facts))
 
 
@@ -33,6 +34,16 @@ def cost(usd: float = 10.0, per_h: tuple[float, ...] = NEVER, refund_h: float = 
             id="only what lasts the hour is paid",
         ),
         pytest.param({"per_h": EVEN, "refund_h": 1.0, "age_h": 1.0}, 10.0, id="beyond the refund's hour: the rent"),
+        pytest.param({"minimum_h": 4.0}, 40.0, id="four hours are charged for the one"),
+        pytest.param({"minimum_h": 0.5}, 10.0, id="a minimum that is used up is none"),
+        pytest.param({"minimum_h": 4.0, "launched": True}, 0.0, id="what is paid for already costs nothing"),
+        pytest.param({"minimum_h": 4.0, "launched": True, "age_h": 3.5}, 5.0, id="half an hour of this one is"),
+        pytest.param({"minimum_h": 4.0, "launched": True, "age_h": 4.0}, 10.0, id="beyond the minimum: the rent"),
+        pytest.param(
+            {"minimum_h": 2.0, "per_h": EVEN},
+            20 / (1 - math.exp(-1)),
+            id="charged however soon it is taken: not once an hour",
+        ),
     ],
 )
 def test_by_hand(facts: dict[str, Any], expected: float) -> None:
@@ -68,3 +79,15 @@ def test_what_is_nearer_to_ready_costs_no_more(
     on_its_way = cost(age_h=far - near, wait_h=near, **facts)
 
     assert on_its_way <= cost(age_h=0.0, wait_h=far, **facts) * (1 + 1e-6) + 1e-9
+
+
+@given(per_h=hazards, wait_h=st.floats(0, 1), use_h=hours, minimum_h=st.floats(0, 20), age_h=st.floats(0, 20))
+def test_a_minimum_makes_the_new_no_cheaper_and_the_launched_no_dearer(
+    per_h: tuple[float, ...], wait_h: float, use_h: float, minimum_h: float, age_h: float
+) -> None:
+    facts: dict[str, Any] = {"per_h": per_h, "wait_h": wait_h, "use_h": use_h}
+    new = cost(**facts, minimum_h=minimum_h)
+    there = cost(**facts, age_h=age_h, minimum_h=minimum_h, launched=True)
+
+    assert cost(**facts) <= new * (1 + 1e-9)
+    assert 0 <= there <= cost(**facts, age_h=age_h) * (1 + 1e-9)
