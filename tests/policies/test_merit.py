@@ -75,7 +75,8 @@ def test_what_can_never_be_used_costs_no_end_and_is_left() -> None:
 
 
 lots = st.lists(
-    st.tuples(st.sampled_from([5.0, 8.0, 8.25, 12.0]), st.sampled_from([0.5, 0.75, 1.0]), st.integers(1, 4))
+    st.tuples(st.sampled_from([5.0, 8.0, 8.25, 12.0]), st.sampled_from([0.5, 0.75, 1.0]), st.integers(1, 4)),
+    max_size=25,
 )
 
 
