@@ -61,9 +61,9 @@ class Rent(NamedTuple):
 
 def _survived_h(begin_h: float, end_h: float, hazards_per_h: Sequence[float]) -> float:
     """Integral of S between two ages, S = 1 at the first."""
-    first, then = _course(begin_h, 0.0, end_h - begin_h, 0.0)
+    _, spans = _course(begin_h, 0.0, end_h - begin_h, 0.0)  # no wait and no refund: nothing comes first
     survival, within_h = 1.0, 0.0
-    for bucket, span_h in (*((stretch[0], stretch[2]) for stretch in first), *then):
+    for bucket, span_h in spans:
         within_h += survival * _lasts_h(hazards_per_h[bucket], span_h)
         survival *= math.exp(-hazards_per_h[bucket] * span_h)
     return within_h

@@ -112,14 +112,18 @@ def places_of(grid: Grid, *, tell_oddities: bool = True) -> tuple[Place, ...]:
     files = {scenario: load_scenario(scenario) for scenario in grid.scenarios}
     _check_apart("scenarios", [(files[scenario].name, scenario) for scenario in grid.scenarios])
     _check_apart("traces", [(_same_trace(trace), trace) for trace in grid.traces])
+    opened: dict[str | None, CapacityTrace | None] = {None: None}  # generated
+    if grid.traces:
+        opened = {trace: open_trace(trace, ignore_dips=grid.ignore_dips) for trace in grid.traces}
     places = tuple(
         place
         for scenario in grid.scenarios
-        for trace in grid.traces or (None,)
-        for place in _places(grid, scenario, files[scenario], trace, tell_prices=tell_oddities)
+        for trace, capacity in opened.items()
+        for place in _places(grid, scenario, files[scenario], trace, capacity, tell_prices=tell_oddities)
     )
-    for trace in grid.traces:
-        tell_gaps(open_trace(trace), [(one.start_h, one.start_h + one.hours) for one in places if one.trace == trace])
+    for trace, capacity in opened.items():
+        if capacity is not None:
+            tell_gaps(capacity, [(one.start_h, one.start_h + one.hours) for one in places if one.trace == trace])
     if tell_oddities:
         tell_short(grid.hours, list(files.values()))
     return places
@@ -149,9 +153,16 @@ def _same_trace(text: str) -> str:
     return f"{Path(file).resolve()}{mark}{zones}"
 
 
-def _places(grid: Grid, scenario: str, file: ScenarioFile, trace: str | None, *, tell_prices: bool) -> Iterator[Place]:
+def _places(
+    grid: Grid,
+    scenario: str,
+    file: ScenarioFile,
+    trace: str | None,
+    opened: CapacityTrace | None,
+    *,
+    tell_prices: bool,
+) -> Iterator[Place]:
     hours = file.hours if grid.hours is None else grid.hours
-    opened = None if trace is None else open_trace(trace, ignore_dips=grid.ignore_dips)
     if opened is not None:
         check_length(opened, hours)
     if tell_prices:

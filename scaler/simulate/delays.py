@@ -41,7 +41,11 @@ class Delay:
         above = self.median_s * math.exp(self.sigma * _STANDARD.inv_cdf(u)) if self.sigma else self.median_s
         return min(self.most_s, self.least_s + above)
 
+    def mid_quantiles(self, count: int) -> list[float]:
+        """Those in the middle of so many equal parts, ascending."""
+        return [self.at((i + 0.5) / count) for i in range(count)]
+
     @property
     def mean_s(self) -> float:
         """Mean of `MEAN_QUANTILES` mid-quantiles: a little low where the tail is heavy."""
-        return sum(self.at((i + 0.5) / MEAN_QUANTILES) for i in range(MEAN_QUANTILES)) / MEAN_QUANTILES
+        return sum(self.mid_quantiles(MEAN_QUANTILES)) / MEAN_QUANTILES

@@ -5,6 +5,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
+def share(value: float) -> float:
+    """From 0 to 1: a solver's rounding, or that of many sums, may leave a little less than nothing, or more than all."""
+    return min(1.0, max(0.0, value))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """The figures of one run. Costs in USD, times in seconds, tokens and samples as counts.

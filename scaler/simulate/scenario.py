@@ -130,8 +130,8 @@ class LengthModel:
 
 @lru_cache(maxsize=64)  # a scenario asks for it, and for its mean, a hundred times
 def _table(lengths: LengthModel) -> tuple[int, ...]:
-    tokens = Delay(median_s=lengths.median_tokens, sigma=lengths.sigma, most_s=float(lengths.most_tokens)).at
-    return tuple([max(1, round(tokens((i + 0.5) / LENGTH_QUANTILES))) for i in range(LENGTH_QUANTILES)])
+    tokens = Delay(median_s=lengths.median_tokens, sigma=lengths.sigma, most_s=float(lengths.most_tokens))
+    return tuple([max(1, round(each)) for each in tokens.mid_quantiles(LENGTH_QUANTILES)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from scaler.model.capacity import CapacityType
 from scaler.simulate.kernel import Kernel
 from scaler.simulate.replica import OfferingState, Replica
-from scaler.simulate.result import Timeline
+from scaler.simulate.result import Timeline, share
 from scaler.simulate.scenario import Scenario
 
 HOUR_S = 3600.0
@@ -120,7 +120,7 @@ class Tally:
             ready=self._ready.means(now_s),
             capacity={model.key[1]: self._capacity(i) for i, model in enumerate(self._scenario.offerings)},
             buffered_samples=self.buffered.means(now_s),
-            waiting_ratio=tuple(min(1.0, share) for share in waiting.means(now_s)),
+            waiting_ratio=tuple(map(share, waiting.means(now_s))),
             rent_usd_per_h=self._rent.means(now_s),
             wasted_tokens=tuple(self._per_step(self._increments())),
             interruptions=tuple(round(n) for n in self._per_step([(at_s, 1.0) for at_s in self._taken_at_s])),

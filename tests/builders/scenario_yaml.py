@@ -21,6 +21,12 @@ def a_document() -> dict[str, Any]:
     return document
 
 
+def a_reward_stage(**over: Any) -> dict[str, Any]:
+    """Two replicas of 16 samples at once, two seconds each."""
+    stage = {"name": "reward", "concurrentSamples": 16, "service": {"least": "2s"}, "replicas": 2}
+    return stage | {"instanceType": "cpu", "priceUsdPerH": "0.5"} | over
+
+
 def the_scenario(document: object | None = None) -> ScenarioFile:
     return parse_scenario(yaml.safe_dump(a_document() if document is None else document).encode(), SOURCE)
 

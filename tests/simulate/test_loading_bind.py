@@ -16,7 +16,7 @@ from scaler.simulate.world import simulate
 from scaler.traces.offering_events import dump
 from scaler.traces.trace import CapacityTrace, Series, TraceError
 from tests.builders.fleet_yaml import changed
-from tests.builders.scenario_yaml import a_document, fixed, plenty, the_scenario
+from tests.builders.scenario_yaml import a_document, a_reward_stage, fixed, plenty, the_scenario
 from tests.builders.scenarios import ceiling_fits
 from tests.builders.traces import a_trace
 
@@ -148,15 +148,7 @@ def test_a_policy_that_weighs_the_trainer_gets_its_cost_unless_it_names_one(
 
 
 def test_a_reward_stage_gets_its_own_pool_and_serves_every_sample() -> None:
-    service = {
-        "name": "reward",
-        "concurrentSamples": 16,
-        "service": {"least": "2s"},
-        "instanceType": "cpu",
-        "priceUsdPerH": "0.5",
-        "replicas": 2,
-    }
-    document = changed(a_document(), "spec", "services", to=[service])
+    document = changed(a_document(), "spec", "services", to=[a_reward_stage()])
     bound = the_scenario(document).bind(fixed(6), trace=plenty(), hours=4.0)
     assert [stage.name for stage in bound.fleet.stages] == ["rollout", "reward"]
     summary = simulate(bound).summary

@@ -8,16 +8,9 @@ import pytest
 from scaler.config.faults import ConfigError
 from scaler.simulate.loading import load_scenario, scenario_schema
 from tests.builders.fleet_yaml import changed, without
-from tests.builders.scenario_yaml import a_document, lines_of, the_scenario
+from tests.builders.scenario_yaml import a_document, a_reward_stage, lines_of, the_scenario
 
-REWARD = {
-    "name": "reward",
-    "concurrentSamples": 4,
-    "service": {"least": "5s"},
-    "instanceType": "cpu",
-    "priceUsdPerH": "1",
-    "replicas": 1,
-}
+REWARD = a_reward_stage(concurrentSamples=4, service={"least": "5s"}, replicas=1)
 
 WRONG: list[tuple[str, tuple[str | int, ...], Any, str]] = [
     ("another kind", ("kind",), "RolloutFleet", "kind: this is a RolloutFleet, not a Scenario (name"),

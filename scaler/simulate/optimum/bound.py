@@ -18,7 +18,7 @@ from scaler.simulate.optimum.program import Layout
 from scaler.simulate.optimum.ratio import CLOSED, Answer
 from scaler.simulate.optimum.steps import Floats, StepFunction, of_series
 from scaler.simulate.optimum.times import Times
-from scaler.simulate.result import Timeline
+from scaler.simulate.result import Timeline, share
 from scaler.simulate.scenario import Scenario
 
 WAITS_RATIO = 0.02
@@ -152,7 +152,7 @@ def bound_of(
         refunds_usd += float(use.refunded @ step_h) * limits.usd_per_h
     worked, credited = float(x[layout.worked].sum()), float(x[layout.credited])
     demand = problem.demand_samples_per_s * times.edges_s[-1]
-    wait_ratio = min(1.0, max(0.0, float(1.0 - worked * unit / demand)))
+    wait_ratio = share(float(1.0 - worked * unit / demand))
     cost_usd = problem.trainer_usd + sum(cost.values())
     optimal = answer.gap_ratio <= CLOSED
     return Bound(
@@ -214,8 +214,7 @@ def timeline_of(scenario: Scenario, problem: Problem, layout: Layout, uses: list
         ready=shown(sum((use.ready for use in uses), nothing)),
         capacity={name: tuple(float(value) for value in count) for name, count in counts.items()},
         buffered_samples=shown(x[layout.stock] * layout.unit_samples),
-        # A solver's rounding may leave a little less than nothing, or more than all.
-        waiting_ratio=tuple(min(1.0, max(0.0, 1.0 - share)) for share in worked),
+        waiting_ratio=tuple(share(1.0 - part) for part in worked),
         rent_usd_per_h=shown(sum(rents, nothing)),
         desired=shown(sum((use.held for use in uses), nothing)),
     )

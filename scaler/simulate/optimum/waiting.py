@@ -22,6 +22,7 @@ from scaler.simulate.optimum.certificate import proven_least
 from scaler.simulate.optimum.problem import Problem
 from scaler.simulate.optimum.program import Layout
 from scaler.simulate.optimum.ratio import row_multipliers
+from scaler.simulate.result import share
 
 WITHIN = 1.01
 """Of the bound: what counts as hardly more."""
@@ -34,7 +35,7 @@ def least_wait_ratio(problem: Problem, program: Program, layout: Layout, rate: f
     budgeted = _with_budget(program, within * rate)
     most = -_least(_as_most_worked(budgeted, layout), inside=problem.draws is not None)
     demand = problem.demand_samples_per_s * problem.edges_s[-1]
-    return float(min(1.0, max(0.0, 1.0 - (most * layout.unit_samples + problem.credit_ahead_samples) / demand)))
+    return share(float(1.0 - (most * layout.unit_samples + problem.credit_ahead_samples) / demand))
 
 
 def _least(program: Program, *, inside: bool) -> float:
