@@ -98,7 +98,7 @@ def points(change: float) -> str:
 
 def difference(value: float, reference: float) -> str:
     """By how much a value is above or below another, such as +4.1 %; empty where that means nothing."""
-    if not (math.isfinite(value) and math.isfinite(reference)) or reference <= 0:
+    if not (math.isfinite(value) and math.isfinite(reference)) or reference <= 0 or next_to_nothing(reference):
         return ""
     percents = 100 * (value / reference - 1)
     if not math.isfinite(percents):

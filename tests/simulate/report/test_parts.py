@@ -90,6 +90,7 @@ def test_a_difference_has_its_sign_and_says_nothing_where_it_means_nothing() -> 
     assert difference(104.1, 100.0) == "+4.1\u00a0%"
     assert difference(100.0001, 100.0) == "0.0\u00a0%"
     assert difference(1.0, 0.0) == ""
+    assert difference(16_100.0, 1e-14) == "", "what is written as 0 is nothing to measure by"
     assert difference(1e300, 1e-300) == ""
     assert difference(3.0, 1.0) == "+200\u00a0%"
     assert comparison(96.0, 100.0) == "4.0\u00a0% below"
