@@ -90,10 +90,13 @@ def _compute(job: Job, scenario: Scenario) -> dict[str, Any]:
 
 
 def _write(file: Path, figures: dict[str, Any]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps(figures), encoding="utf-8")
-    draft.replace(file)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(json.dumps(figures), encoding="utf-8")
+        draft.replace(file)
+    except OSError as error:  # of a disk that is full the system names no file
+        raise OSError(error.errno, error.strerror, error.filename or str(file)) from error
 
 
 def _digest(job: Job, scenario: Scenario) -> str:

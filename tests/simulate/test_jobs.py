@@ -1,6 +1,7 @@
 """Jobs: what they give depends on world, seed and code; what was finished is not done again."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +32,18 @@ def test_what_is_in_the_store_is_not_computed_again(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(jobs, "simulate", _refuse)
 
     assert run_job(JOB, tmp_path) == before
+
+
+def test_a_disk_that_is_full_is_told_with_the_file_of_the_store(tmp_path: Path) -> None:
+    run_job(JOB, tmp_path)
+    (file,) = tmp_path.iterdir()
+    file.unlink()
+    file.with_suffix(f".{os.getpid()}").symlink_to("/dev/full")
+
+    with pytest.raises(OSError, match="No space left") as told:
+        run_job(JOB, tmp_path)
+
+    assert told.value.filename == str(file)
 
 
 def _refuse(*_: object) -> None:
